@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def device() -> DeviceBackend:
-    """The CPU device, set up."""
     from verl_kernel.env.backends import resolve_device
 
     device = resolve_device("cpu")

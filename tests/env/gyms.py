@@ -75,7 +75,6 @@ def pretended_judge(options: GymOptions) -> Iterator[judges.Judge]:
 
 
 def family(pid: int | None = None) -> list[psutil.Process]:
-    """All descendants of a process."""
     return psutil.Process(pid or os.getpid()).children(recursive=True)
 
 

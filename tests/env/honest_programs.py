@@ -49,8 +49,6 @@ import triton.language as tl
 
 @dataclass(frozen=True)
 class Style:
-    """The choices that make one program."""
-
     local: str
     kernel: str
     doc: str

@@ -140,12 +140,10 @@ def candidate(body: str, before: str = "") -> str:
 
 
 HONEST = candidate("return self.right(x, y)")
-PLAIN = (
-    HONEST.replace("class Base", "class ModelNew").split("    def right")[0]
-    + """    def forward(self, x, y):
-        out = torch.empty_like(x)
-        fused[(1,)](x, self.weight, y, out, x.numel(), x.shape[-1], self.scale, BLOCK=512)
-        return out
-"""
+CHANNEL = (
+    "import gc, json, os, struct\nfrom verl_kernel.env.ipc.channel import Channel\n"
+    "c = next(o for o in gc.get_objects() if isinstance(o, Channel))\n"
 )
+"""Statements by which a candidate finds the channel to its judge, `c`."""
+PLAIN = HEADER.partition("    def torch_only")[0].replace("class Base", "class ModelNew").replace("right(", "forward(")
 """An honest kernel without this module's helper class."""

@@ -15,7 +15,6 @@ KINDS = sorted(EIGHT, key=str)
 
 
 def numbers(dtype):
-    """All of a dtype."""
     return torch.arange(256, dtype=torch.int16).to(torch.uint8).view(dtype)
 
 

@@ -1,39 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
 """A candidate is judged at each size of its task, and gets one verdict."""
 
-import asyncio
 import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.env.pool.test_dispatcher import Actor, pool
+from tests.env.programs import program_of
 from tests.env.test_sizes import task
 from verl_kernel.env import EvalError, EvalResult, EvalStatus, GymOptions, LocalPool
-from verl_kernel.env.pool.dispatcher import Dispatcher
-from verl_kernel.env.pool.scheduling.judges import Placement
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.size_verdicts import joined
 
 OPTIONS = GymOptions(device="cpu", correctness_trials=1)
 SIZES = task("[{'columns': 256}, {'columns': 257}, {'columns': 1024}]")
-RIGHT = """import torch, triton, triton.language as tl
+RIGHT = program_of("""
 @triton.jit
 def softmax(x, out, columns, BLOCK: tl.constexpr):
     row, at = tl.program_id(0), tl.arange(0, BLOCK)
     values = tl.load(x + row * columns + at, mask=at < columns, other=float("-inf"))
     values = tl.exp(values - tl.max(values, 0))
     tl.store(out + row * columns + at, values / tl.sum(values, 0), mask=at < columns)
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        out = torch.empty_like(x)
-        softmax[(x.shape[0],)](x, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
-        return out
-"""
-AT_TWO_OF_THREE = RIGHT.replace(
-    "        out = torch",
-    "        if x.shape[1] == 1024:\n            return torch.softmax(x, -1)\n        out = torch",
-)
+
+def forward(self, x):
+    out = torch.empty_like(x)
+    softmax[(x.shape[0],)](x, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
+    return out
+""")
+LAZY = "if x.shape[1] == 1024: return torch.softmax(x, -1)"
+AT_TWO_OF_THREE = RIGHT.replace("out = torch", f"{LAZY}\n        out = torch")
 PADDED_BY_ZEROS = RIGHT.replace('float("-inf")', "0.0")
 
 
@@ -42,34 +39,11 @@ def verdict(status=EvalStatus.OK, speedup=2.0, low=None, **facts):
     return EvalResult(task_id="t", status=status, correctness=status is EvalStatus.OK, **known, **facts)
 
 
-class Scripted:
-    """A judge that gives these verdicts, in order."""
-
-    def __init__(self, *verdicts):
-        self.left = list(verdicts)
-
-    async def judge(self, request):
-        return self.left.pop(0)
-
-    async def revive(self):
-        pass
-
-    def describe(self):
-        return Placement("here", 7, "cpu")
-
-
-def judged(*verdicts):
-    """The verdict of a pool whose judge is scripted, and how many verdicts were not asked for."""
-
-    async def ask(judge):
-        dispatcher = Dispatcher([judge], GymOptions())
-        try:
-            return await dispatcher.judge(EvalRequest(SIZES, "source"))
-        finally:
-            await dispatcher.close()
-
-    judge = Scripted(*verdicts)
-    return asyncio.run(ask(judge)), len(judge.left)
+async def judged(*verdicts):
+    """The verdict of a pool whose judge gives these, in order, and how many were not asked for."""
+    judge = Actor(*verdicts)
+    async with pool(judge) as dispatcher:
+        return await dispatcher.judge(EvalRequest(SIZES, "source")), len(judge.script)
 
 
 def test_a_task_at_one_size_draws_its_inputs_without_arguments():
@@ -94,35 +68,30 @@ def test_all_else_is_that_of_the_slowest_size():
     assert (result.task_id, result.task_hash, result.time_coverage) == ("softmax", SIZES.text_hash, 0.3)
 
 
-def test_wrong_at_one_size_is_wrong():
+@pytest.mark.parametrize(("verdicts", "found"), [
+    ([verdict(speedup=1.0), verdict(speedup=9.0, decoy_kernel=True)], (EvalStatus.OK, 3.0, False)),
+    ([verdict(), verdict(speedup=None), verdict()], (EvalStatus.OK, None, True)),
+    ([verdict(EvalStatus.INCORRECT), verdict(EvalStatus.INFRA_ERROR)], (EvalStatus.INFRA_ERROR, None, False)),
+])  # fmt: skip
+def test_decoys_unknown_times_and_failures_of_ours_count(verdicts, found):
+    result = joined(SIZES, verdicts)
+    assert (result.status, result.speedup and pytest.approx(result.speedup), result.rewarded) == found
+
+
+async def test_wrong_at_one_size_is_wrong():
     wrong = verdict(EvalStatus.INCORRECT, error=EvalError(stage="correctness", type="WrongValues", message="off"))
-    result, left = judged(verdict(), wrong, verdict())
+    result, left = await judged(verdict(), wrong, verdict())
     assert (result.status, result.speedup, result.rewarded) == (EvalStatus.INCORRECT, None, False)
     assert result.error.message == "at columns=257: off"
     assert result.wrong_sizes == ("columns=257",)
     assert left == 0
 
 
-def test_a_recorded_decoy_at_a_fast_size_is_not_rewarded():
-    result = joined(SIZES, [verdict(speedup=1.0), verdict(speedup=9.0, decoy_kernel=True), verdict()])
-    assert (result.decoy_kernel, result.rewarded, result.solves) == (True, False, True)
-
-
-def test_an_unknown_time_at_one_size_leaves_the_mean_unknown():
-    result = joined(SIZES, [verdict(), verdict(speedup=None), verdict()])
-    assert (result.status, result.speedup) == (EvalStatus.OK, None)
-
-
 @pytest.mark.parametrize("status", [EvalStatus.REJECTED_STATIC, EvalStatus.LOAD_ERROR])
-def test_no_other_size_is_judged_where_it_could_not_matter(status):
-    result, left = judged(verdict(status), verdict(), verdict())
+async def test_no_other_size_is_judged_where_it_could_not_matter(status):
+    result, left = await judged(verdict(status), verdict(), verdict())
     assert result.status is status
     assert left == 2
-
-
-def test_our_failure_at_one_size_is_no_verdict():
-    result = joined(SIZES, [verdict(EvalStatus.INCORRECT), verdict(EvalStatus.INFRA_ERROR)])
-    assert result.status is EvalStatus.INFRA_ERROR
 
 
 def test_the_worst_size_can_be_what_counts():
@@ -138,9 +107,8 @@ def test_an_audit_is_of_the_first_size(judge):
 @pytest.mark.processes
 def test_what_fails_at_one_size_earns_nothing():
     with LocalPool(OPTIONS) as pool:
-        right, wrong, lazy = pool.evaluate_many(
-            [(SIZES, text, "") for text in (RIGHT, PADDED_BY_ZEROS, AT_TWO_OF_THREE)]
-        )
+        jobs = [(SIZES, source, "") for source in (RIGHT, PADDED_BY_ZEROS, AT_TWO_OF_THREE)]
+        right, wrong, lazy = pool.evaluate_many(jobs)
     assert (right.status, len(right.sizes)) == (EvalStatus.OK, 3)
     assert (wrong.status, wrong.wrong_sizes) == (EvalStatus.INCORRECT, ("columns=257",))
     assert (lazy.status, lazy.wrong_sizes) == (EvalStatus.DECOY, ("columns=1024",))

@@ -3,20 +3,13 @@
 
 import pytest
 
+from tests.env.programs import reference
 from verl_kernel.env import Task
 from verl_kernel.env.sizes import size_name
 from verl_kernel.errors import TaskError
 
-REFERENCE = """import torch
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return torch.softmax(x, -1)
-def get_inputs({parameters}):
-    return [torch.randn(4, columns)]
-def get_init_inputs():
-    return []
-WORKLOADS{annotation} = {sizes}
-"""
+ONE_SIZE = reference("torch.softmax(x, -1)", "torch.randn(4, columns)")
+REFERENCE = ONE_SIZE.replace("get_inputs()", "get_inputs({parameters})") + "WORKLOADS{annotation} = {sizes}\n"
 
 
 def task(sizes, parameters="columns", annotation=""):
@@ -32,15 +25,9 @@ def test_sizes_have_names(sizes, names):
     assert [size_name(workload) for workload in task(sizes).workloads] == names
 
 
-def test_an_annotated_list_counts():
+def test_a_list_may_be_annotated_or_absent():
     assert task("[8, 9]", annotation=": list[int]").workloads == (8, 9)
-
-
-def test_a_task_without_a_list_has_one_size():
-    assert (
-        Task(REFERENCE.format(sizes="[1]", parameters="columns", annotation="").rpartition("WORKLOADS")[0]).workloads
-        == ()
-    )
+    assert Task(ONE_SIZE).workloads == ()
 
 
 @pytest.mark.parametrize(("sizes", "parameters", "said"), [

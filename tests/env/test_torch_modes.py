@@ -8,15 +8,9 @@ from torch import nn
 from verl_kernel.env.torch_modes import recording_gradients, switched
 
 
-def model():
-    made = nn.Sequential(nn.Dropout(0.5), nn.Sequential(nn.Identity()))
-    made[0].eval()
-    return made
-
-
 @pytest.mark.parametrize("training", [True, False])
 def test_modules_are_switched_and_each_is_as_before_afterwards(training):
-    made = model()
+    made = nn.Sequential(nn.Dropout(0.5).eval(), nn.Sequential(nn.Identity()))
     made.training = training
     before = [module.training for module in made.modules()]
     with pytest.raises(ZeroDivisionError), switched(made):

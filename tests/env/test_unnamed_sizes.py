@@ -4,20 +4,13 @@
 import pytest
 
 from tests.commands.lines import invoked
+from tests.env.programs import reference
 from tests.env.test_size_verdicts import PADDED_BY_ZEROS, RIGHT
 from verl_kernel.env import EvalResult, EvalStatus, Task
 from verl_kernel.env.unnamed_sizes import next_power_of_two, next_prime, one_above, other_sizes, with_other_sizes
 
-REFERENCE = """import torch
-ROWS, COLUMNS, CHANNELS = 32, 256, 3
-class Model(torch.nn.Module):
-    def forward(self, x):
-        return torch.softmax(x, -1)
-def get_inputs():
-    return [torch.randn(ROWS, COLUMNS)]
-def get_init_inputs():
-    return []
-"""
+NUMBERS = "ROWS, COLUMNS, CHANNELS = 32, 256, 3"
+REFERENCE = reference("torch.softmax(x, -1)", "torch.randn(ROWS, COLUMNS)", before=f"{NUMBERS}\n")
 OK = EvalResult(task_id="t", status=EvalStatus.OK, correctness=True, speedup=2.0)
 WRONG = EvalResult(task_id="t", status=EvalStatus.INCORRECT, correctness=False)
 LOST = EvalResult(task_id="t", status=EvalStatus.INFRA_ERROR)
@@ -39,9 +32,9 @@ def test_one_number_changes_at_a_time_and_small_ones_stay():
 
 
 def test_a_task_of_four_large_numbers_has_at_most_twelve_others():
-    reference = REFERENCE.replace("ROWS, COLUMNS, CHANNELS = 32, 256, 3", "SIZES = 20, 30, 40, 50, 60, 70")
-    assert len(other_sizes(Task(reference, "t"))) <= 12
-    assert not any("for 20" in name or "for 30" in name for name in other_sizes(Task(reference, "t")))
+    names = list(other_sizes(Task(REFERENCE.replace(NUMBERS, "SIZES = 20, 30, 40, 50, 60, 70"), "t")))
+    assert len(names) <= 12
+    assert not any("for 20" in name or "for 30" in name for name in names)
 
 
 @pytest.mark.parametrize(("other", "flags"), [(OK, ()), (WRONG, ("only_this_size",)), (LOST, ())])

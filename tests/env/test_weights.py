@@ -44,7 +44,6 @@ def test_renewed_values_differ_and_keep_sign_and_size(value, dtype):
 
 
 def norm(**members):
-    """A module with these parameters, in this order."""
     module = nn.Module()
     for name, tensor in members.items():
         setattr(module, name, nn.Parameter(tensor.clone()))

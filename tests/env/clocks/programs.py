@@ -48,7 +48,7 @@ def thrice(x, out, n, BLOCK: tl.constexpr):
     for start in range(0, n, BLOCK):
         tl.store(out + row + start + at, tl.exp(tl.load(x + row + start + at) - highest) * scale)
 """
-_ONCE = """
+ONCE = """
 @triton.jit
 def once(x, out, n, BLOCK: tl.constexpr):
     row, at = tl.program_id(0) * n, tl.arange(0, BLOCK)
@@ -59,7 +59,7 @@ def once(x, out, n, BLOCK: tl.constexpr):
 READ_ONCE = Pair(
     reference("torch.softmax(x, dim=1)", "torch.randn(256, 16384)"),
     program(THRICE, _OUT + "thrice[(256,)](x, out, 16384, BLOCK=1024)\nreturn out"),
-    program(_ONCE, _OUT + "once[(256,)](x, out, 16384, BLOCK=16384, num_warps=16)\nreturn out"),
+    program(ONCE, _OUT + "once[(256,)](x, out, 16384, BLOCK=16384, num_warps=16)\nreturn out"),
     frozenset({"once", "in_flight"}),
 )
 _ELEMENTWISE = """
@@ -77,11 +77,9 @@ _TWO = "torch.randn(1024, 2048), torch.randn(1024, 2048)"
 _BLOCKS = "grid = (x.numel() // 1024,)\n"
 FUSED = Pair(
     reference("torch.relu(x + y) * y", _TWO, "x, y"),
-    program(
-        _SUM + _GATE,
-        _BLOCKS + "h, out = torch.empty_like(x), torch.empty_like(x)\nadded[grid](x, y, h, BLOCK=1024)\n"
-        "gated[grid](h, y, out, BLOCK=1024)\nreturn out", "x, y",
-    ),
+    program(_SUM + _GATE,
+            _BLOCKS + "h, out = torch.empty_like(x), torch.empty_like(x)\nadded[grid](x, y, h, BLOCK=1024)\n"
+            "gated[grid](h, y, out, BLOCK=1024)\nreturn out", "x, y"),
     program(_BOTH, _BLOCKS + _OUT + "both[grid](x, y, out, BLOCK=1024)\nreturn out", "x, y"),
     frozenset({"fuse"}),
 )  # fmt: skip
@@ -152,10 +150,8 @@ TENSOR_CORES = Pair(
     frozenset({"tensor_cores"}),
 )
 TILED = Pair(_PRODUCT, _tiled(16), _tiled(32), frozenset({"tiles", "in_flight", "once"}))
-_EXAMPLES = Path(__file__).parents[3] / "examples"
-EXAMPLES = Pair(
-    *((_EXAMPLES / f"{name}.py").read_text() for name in ("reference", "lazy", "fused")), frozenset({"fuse"})
-)
+_FOLDER = Path(__file__).parents[3] / "examples"
+EXAMPLES = Pair(*((_FOLDER / f"{name}.py").read_text() for name in ("reference", "lazy", "fused")), frozenset({"fuse"}))
 IDLE_WORK = Pair(TASKS["double"], loop(*INTEGERS, 2000), loop(*FLOATS, 0), frozenset({"integers"}))
 PAIRS = {
     "examples": EXAMPLES, "coalesced": COALESCED, "read once": READ_ONCE, "fused": FUSED,

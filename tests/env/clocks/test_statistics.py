@@ -14,17 +14,9 @@ from hypothesis import strategies as st
 from tests.env.programs import HONEST, REFERENCE
 from tests.tiers import thinned
 from verl_kernel.env import GymOptions, Task
+from verl_kernel.env.clocks import statistics
 from verl_kernel.env.clocks.simulated import CALLS, with_noise
-from verl_kernel.env.clocks.statistics import (
-    AA_BAND,
-    compared,
-    is_parity,
-    is_settled,
-    lowest_ratio,
-    median_interval,
-    median_rank,
-    timing,
-)
+from verl_kernel.env.clocks.statistics import compared, is_parity, is_settled, median_interval, median_rank, timing
 from verl_kernel.env.judge.judge import Judge
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import Comparison, EvalResult, EvalStatus
@@ -108,7 +100,7 @@ def test_the_true_ratio_is_covered_as_often_as_stated(kernel, reference, ours, t
 
     def low():
         times = [LAWS[kernel](rng) for _ in range(ours)], [3.0 * LAWS[reference](rng) for _ in range(theirs)]
-        return lowest_ratio(*times, confidence)
+        return statistics.lowest_ratio(*times, confidence)
 
     deviation = (confidence * (1 - confidence) / runs) ** 0.5
     assert sum(low() <= 3.0 for _ in range(runs)) / runs >= confidence - 4 * deviation
@@ -142,7 +134,7 @@ def test_more_calls_say_more():
 
 @pytest.mark.parametrize(("speedup", "parity"), [(1.0, True), (1.02, True), (0.98, True), (1.03, False), (0.97, False)])
 def test_the_band_of_a_program_beside_itself(speedup, parity):
-    assert AA_BAND == 0.02
+    assert statistics.AA_BAND == 0.02
     assert is_parity(speedup) is parity
     assert (compared([1.0] * 10, [speedup] * 10).speedup_low == 1.0) is parity
 

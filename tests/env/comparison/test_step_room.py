@@ -96,7 +96,6 @@ ROUNDED = reference(
 
 @pytest.fixture(scope="module")
 def rounded(device):
-    """The reference, a trial, its exact values and the room."""
     prepared = Reference(Task(ROUNDED), device)
     trial = prepared.trial(b"secret", 0, "drawn")
     x = trial.inputs.tensors[0].double()

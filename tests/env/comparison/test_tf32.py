@@ -194,14 +194,11 @@ def test_hidden_states_are_rounded_at_every_step():
             assert torch.allclose(layer(x)[1][0], state, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "expected"),
-    [
-        ("aten::mm", "op", True), ("aten::addmm_.out", "op", True), ("aten::convolution", "op", True),
-        ("aten::_scaled_dot_product_flash_attention_for_cpu", "op", True), ("aten::_cudnn_rnn", "op", True),
-        ("aten::lstm", "op", True), ("aten::mul.Tensor", "op", False), ("aten::mm", "launch", False),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "kind", "expected"), [
+    ("aten::mm", "op", True), ("aten::addmm_.out", "op", True), ("aten::convolution", "op", True),
+    ("aten::_scaled_dot_product_flash_attention_for_cpu", "op", True), ("aten::_cudnn_rnn", "op", True),
+    ("aten::lstm", "op", True), ("aten::mul.Tensor", "op", False), ("aten::mm", "launch", False),
+])  # fmt: skip
 def test_a_trace_tells_whether_there_are_products(name, kind, expected):
     events = [SimpleNamespace(kind="op", name="aten::relu"), SimpleNamespace(kind=kind, name=name)]
     assert has_products(events) is expected

@@ -49,15 +49,13 @@ def test_parity_accepts_it_where_its_own_tolerance_does_not(verdict):
     assert accepted.rewarded
 
 
-HALF_SUMS = """for i in range(K):
+HALVES = """for i in range(K):
         total += (tl.load(x + m * K + i)[:, None] * tl.load(w + n * K + i)[None, :]).to(tl.float16)
     total = total"""
 WRONG = {
     "seven bits": candidate(SEVEN_BITS),
     "seven bits of one factor": candidate(SEVEN_BITS.splitlines()[0]),
-    "half precision": candidate("total = tl.zeros((M, N), tl.float16)").replace(
-        "total = tl.dot(left, right)", HALF_SUMS
-    ),
+    "half precision": candidate("total = tl.zeros((M, N), tl.float16)").replace("total = tl.dot(left, right)", HALVES),
     "no bias": TF32.replace("+ tl.load(b + n)[None, :]", ""),
 }
 
@@ -135,14 +133,11 @@ ZEROS = candidate(TEN_BITS, body="return self.fused(x) * 0")
 IN_BFLOAT16 = REFERENCE.replace("torch.relu(self.linear(x))", "torch.relu(self.linear(x)).bfloat16()")
 
 
-@pytest.mark.parametrize(
-    ("mode", "source", "text"),
-    [
-        ("tf32", EXACT, REFERENCE), ("ieee", EXACT, REFERENCE), ("tf32", ZEROS, REFERENCE), ("ieee", ZEROS, REFERENCE),
-        ("tf32", HONEST.replace("tl.maximum(v, 0.0)", "v"), PRODUCTLESS),
-        ("ieee", candidate(body="return (1.05 * self.fused(x)).bfloat16()"), IN_BFLOAT16),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("mode", "source", "text"), [
+    ("tf32", EXACT, REFERENCE), ("ieee", EXACT, REFERENCE), ("tf32", ZEROS, REFERENCE), ("ieee", ZEROS, REFERENCE),
+    ("tf32", HONEST.replace("tl.maximum(v, 0.0)", "v"), PRODUCTLESS),
+    ("ieee", candidate(body="return (1.05 * self.fused(x)).bfloat16()"), IN_BFLOAT16),
+])  # fmt: skip
 def test_the_reference_runs_again_only_where_tf32_may_matter(verdict, monkeypatch, mode, source, text):
     monkeypatch.setattr(Reference, "room", lambda self, *arguments: pytest.fail("the reference was run again"))
     verdict(mode, source, text)
@@ -165,7 +160,6 @@ def test_each_run_of_the_reference_has_its_time_limit(judge_processes):
 
 @pytest.fixture(scope="module")
 def measured():
-    """A judge whose clock times both sides through real processes, on a pretended device."""
     with pretended_judge(replace(OPTIONS, correctness_trials=2, run_timeout_s=1.0, float32="tf32")) as judge:
         yield lambda source: judge.evaluate(Task(REFERENCE), source)
 

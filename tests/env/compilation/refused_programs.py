@@ -26,8 +26,6 @@ TASKS = {
 
 @dataclass(frozen=True)
 class Refused:
-    """A program, the task it answers, and words of the refusal."""
-
     name: str
     words: str
     """A regular expression that the message matches."""

@@ -6,11 +6,14 @@ That the honest ones of the corpus compile: tests/exploits/test_corpus.py.
 
 import re
 from collections.abc import Iterator
+from inspect import getsource
 from random import Random
 
 import pytest
 
+from tests.env.clocks.programs import ONCE
 from tests.env.compilation import refused_programs
+from tests.env.compilation.test_transposing import multiply
 from tests.env.programs import program, reference
 from tests.exploits.corpus import REFUSED_BY_AMD, load
 from tests.exploits.tasks import TASKS
@@ -30,14 +33,7 @@ OPTIONS = GymOptions(device="cpu", compile_for="sm_90", correctness_trials=2, ab
 REFUSED = [case for case in load() if case.name in REFUSED_BY_AMD]
 REFERENCES = {name: Task(source, task_id=name) for name, source in refused_programs.TASKS.items()}
 pytestmark = pytest.mark.processes
-ROWS = """
-@triton.jit
-def rows(x, out, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0) * n + tl.arange(0, BLOCK)
-    e = tl.exp(tl.load(x + at) - tl.max(tl.load(x + at), 0))
-    tl.store(out + at, e / tl.sum(e, 0))
-"""
-LAUNCH = "rows[(x.shape[0],)](x, out, x.shape[1], BLOCK=8192, num_warps={})"
+LAUNCH = "once[(x.shape[0],)](x, out, x.shape[1], BLOCK=8192, num_warps={})"
 
 
 @pytest.fixture(scope="module")
@@ -64,12 +60,11 @@ def test_kernels_of_the_quickstart_compile(number, judge):
         assert result.compiled_kernels, (answer.name, result.error)
 
 
-def _of_make_test(refused):
-    """What `make test` has one program of each: how the program of sums is launched, and products."""
-    return refused.launch if refused.task == "sum" else "products"
+# `make test` has one program of sums for each way of its launch, and one of products.
+KINDS = one_of_each(refused_programs.PROGRAMS, lambda item: item.launch if item.task == "sum" else "products")
 
 
-@pytest.mark.parametrize("refused", one_of_each(refused_programs.PROGRAMS, _of_make_test), ids=lambda item: item.name)
+@pytest.mark.parametrize("refused", KINDS, ids=lambda item: item.name)
 def test_what_a_gpu_refuses_is_a_compile_error_with_a_line(refused, judge):
     result = judge.evaluate(REFERENCES[refused.task], refused.source)
     error = result.error
@@ -94,37 +89,26 @@ def test_a_kernel_that_spills_takes_longer(judge_with):
     task = Task(reference("torch.softmax(x, -1)", "torch.randn(264, 8192)"))
     bodies = [f"out = torch.empty_like(x)\n{LAUNCH.format(warps)}\nreturn out" for warps in (1, 4, 8)]
     with judge_with(compile_for="off", ablation=True) as judge:
-        one, four, eight = (judge.evaluate(task, program(ROWS, body)).kernel_ms.median for body in bodies)
+        one, four, eight = (judge.evaluate(task, program(ONCE, body)).kernel_ms.median for body in bodies)
     assert one > 1.05 * four
     assert four == eight
 
 
-TILED = """
-@triton.jit
-def multiply(a, b, out, n, stride_k, stride_n, T: tl.constexpr, K: tl.constexpr):
-    row, column = tl.program_id(0) * T + tl.arange(0, T), tl.program_id(1) * T + tl.arange(0, T)
-    inner, total = tl.arange(0, K), tl.zeros((T, T), tl.float32)
-    for start in range(0, n, K):
-        x = tl.load(a + row[:, None] * n + (start + inner)[None, :])
-        total = tl.dot(x, tl.load(b + (start + inner)[:, None] * stride_k + column[None, :] * stride_n), total)
-    tl.store(out + row[:, None] * n + column[None, :], total.to(out.dtype.element_ty))
-"""
 MULTIPLIED = """out = torch.empty_like(x)
 n = x.shape[0]
-multiply[(n // 64, n // 64)](x, y, out, n, y.stride(0), y.stride(1), T=64, K=32, num_warps=4, num_stages=3)
+multiply[(n // 64, n // 64)](x, y, out, n, y.stride(0), y.stride(1), M=64, N=64, K=32, num_warps=4, num_stages=3)
 return out"""
 
 
 @pytest.mark.exhaustive
 def test_a_float32_factor_by_rows_takes_longer_on_an_h100(judge_with):
     rows, halves = "torch.randn(256, 256)", "torch.randn(256, 256, dtype=torch.float16)"
-    tasks = [
-        Task(reference("x @ y", f"{x}, {y}", "x, y")) for x, y in ((rows, rows), (rows, f"{rows}.T"), (halves, halves))
-    ]
+    factors = (rows, rows), (rows, f"{rows}.T"), (halves, halves)
+    tasks = [Task(reference("x @ y", f"{x}, {y}", "x, y")) for x, y in factors]
     times = []
     for target in ("off", "sm_90"):
         with judge_with(compile_for=target, float32="tf32", ablation=False, true_size="off") as judge:
-            results = [judge.evaluate(task, program(TILED, MULTIPLIED, "x, y")) for task in tasks]
+            results = [judge.evaluate(task, program(getsource(multiply.fn), MULTIPLIED, "x, y")) for task in tasks]
         assert [result.status for result in results] == [EvalStatus.OK] * len(tasks), results
         times.append([result.profile.launches[0].ms for result in results])
     (rows_off, *others_off), (rows_on, *others_on) = times

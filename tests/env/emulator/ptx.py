@@ -15,6 +15,7 @@ from verl_kernel.env.emulator.errors import Fault
 from verl_kernel.env.emulator.kernel import Buffer, Kernel
 
 Words = np.ndarray
+Columns = Mapping[str, Words]
 _REGISTERS = {1: "pred", 16: "b16", 32: "b32", 64: "b64"}
 
 
@@ -32,22 +33,19 @@ def kernel(text: str, warps: int = 1, shared: int = 0) -> Kernel:
     return Kernel(text, warps, shared)
 
 
-def aligned(size: int, dtype: type = np.uint8) -> Words:
-    """Zeros that begin at a multiple of 64."""
-    raw = np.zeros(size + 64, np.uint8)
-    return raw[-raw.ctypes.data % 64 :][:size].view(dtype)
+def aligned(size: int, dtype: type = np.uint8, multiple: int = 64) -> Words:
+    """Zeros that begin at a multiple of so many bytes."""
+    raw = np.zeros(size + multiple, np.uint8)
+    return raw[-raw.ctypes.data % multiple :][:size].view(dtype)
 
 
 def buffer(array: Words, written: Words | None = None) -> Buffer:
     return Buffer(array.ctypes.data, array.nbytes, 0 if written is None else written.ctypes.data)
 
 
-def launch(
-    text: str, arrays: Sequence[Words], *, blocks: int = 1, warps: int = 1, shared: int = 0, **more: Any
-) -> Kernel:
-    """Launch a module on arrays, in the order of its parameters."""
+def launch(text: str, arrays: Sequence[Words], *, warps: int = 1, shared: int = 0, **more: Any) -> Kernel:
     made = Kernel(text, warps, shared)
-    counted(made, arrays, blocks, **more)
+    counted(made, arrays, **more)
     return made
 
 
@@ -65,9 +63,7 @@ def counted(made: Kernel, arrays: Sequence[Words], blocks: int = 1, **more: Any)
     return made.launch((blocks,), addresses, buffers, **more)
 
 
-def evaluate(
-    code: str, inputs: Mapping[str, Words], outputs: Mapping[str, type], *, is_uniform: bool = False
-) -> dict[str, Words]:
+def evaluate(code: str, inputs: Columns, outputs: Mapping[str, type], *, is_uniform: bool = False) -> dict[str, Words]:
     """Run code once for each element of its inputs.
 
     Args:
@@ -95,9 +91,7 @@ def evaluate(
     return found
 
 
-def each(
-    lines: Mapping[str, str], kind: type, inputs: Mapping[str, Words], *, is_uniform: bool = False
-) -> dict[str, Words]:
+def each(lines: Mapping[str, str], kind: type, inputs: Columns, *, is_uniform: bool = False) -> dict[str, Words]:
     """Run instructions, each of which writes `{d}`, on the same inputs; gives each one's results by its name."""
     names = {name: f"d{number}" for number, name in enumerate(lines)}
     code = "\n".join(line.format(d=f"%{names[name]}") for name, line in lines.items())
@@ -108,7 +102,7 @@ def each(
 def compare(
     lines: Mapping[str, str],
     kind: type,
-    inputs: Mapping[str, Words],
+    inputs: Columns,
     wanted: Callable[..., int | None],
     *,
     is_nan: Callable[[int], bool] | None = None,
@@ -140,9 +134,7 @@ def paired(row: Words) -> Words:
 
 
 @functools.lru_cache(maxsize=256)
-def _module(
-    code: str, inputs: tuple[tuple[str, int], ...], outputs: tuple[tuple[str, int], ...], is_uniform: bool
-) -> str:
+def _module(code: str, inputs: Sequence[tuple[str, int]], outputs: Sequence[tuple[str, int]], is_uniform: bool) -> str:
     declared = [f".reg .{_REGISTERS[bits]} %{name};" for name, bits in (*inputs, *outputs)]
     lines = ["mov.u32 %block, %ctaid.x;", "mov.u32 %lane, %tid.x;", "mad.lo.s32 %own, %block, 32, %lane;"]
     place = "%block" if is_uniform else "%own"

@@ -60,7 +60,6 @@ class Format:
         return bits | (self.sign if is_negative else 0)
 
     def flushed(self, bits: int) -> int:
-        """Subnormals as zeros."""
         return bits & self.sign if not bits & self.infinity else bits
 
     def is_nan(self, bits: int) -> bool:

@@ -59,7 +59,6 @@ class Case:
 
 
 def element_wise() -> Iterator[Case]:
-    """Functions and operators of one, two and three numbers, for every type."""
     for kind in TYPES:
         for name in "abs exp exp2 log log2 sin cos sqrt sqrt_rn rsqrt erf floor ceil".split():
             yield Case(f"r = tl.{name}(a)", (kind,))
@@ -84,7 +83,6 @@ def element_wise() -> Iterator[Case]:
 
 
 def casts() -> Iterator[Case]:
-    """Conversions between all types, with few and many numbers a lane."""
     kinds = (*TYPES, *EIGHT, "i1")
     for kind, target in itertools.product(kinds, kinds):
         source = "i8" if kind == "i1" else kind
@@ -396,9 +394,8 @@ def unknown(ptx: str, warps: int) -> Iterator[tuple[str, str]]:
 def stand_in(program: PtxProgram, item: Instruction) -> Instruction:
     """An instruction that writes zeros to the same registers."""
     first = item.operands[0] if item.operands else None
-    targets = [
-        one for one in (first.items if isinstance(first, OperandGroup) else (first,)) if isinstance(one, Register)
-    ]
+    parts = first.items if isinstance(first, OperandGroup) else (first,)
+    targets = [part for part in parts if isinstance(part, Register)]
     opcode, operands = "membar.gl", ()
     if targets:
         bits = BITS[program.registers[targets[0].name]]

@@ -23,7 +23,6 @@ def run(opcode, values, is_uniform=False):
 
 
 def spread(low, high, count=200_000):
-    """Floats between two bit patterns, with an odd step."""
     start, end = (int(floats([item]).view(np.uint32)[0]) for item in (low, high))
     step = max(1, (end - start) // count) | 1
     return np.arange(start, end, step).astype(np.uint32).view(np.float32)

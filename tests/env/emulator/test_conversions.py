@@ -213,10 +213,8 @@ def test_bytes_to_halves(kind):
     found = evaluate(f"cvt.rn.f16x2.{kind}x2 %d, %a;", {"a": low | (255 - low) << 8}, {"d": np.uint32})["d"]
     for byte, half in zip([*range(256), *range(255, -1, -1)], map(int, [*found & 0xFFFF, *found >> 16]), strict=True):
         number = eight(kind, byte)
-        if number is None:
-            assert F16.is_nan(half)
-        else:
-            assert (F16.value(half), half >> 15) == (number, byte >> 7), hex(byte)
+        is_right = F16.is_nan(half) if number is None else (F16.value(half), half >> 15) == (number, byte >> 7)
+        assert is_right, hex(byte)
 
 
 def nearest(kind, number, sign):

@@ -38,17 +38,13 @@ KINDS = {
     "masked_by_data": (POSITIVE + "@%p1 st.global.b32 [%rd1], %r1;", "moves"),
     "one": ("mov.b32 %r2, 7;" + SAME, "constant"),
     "index": ("add.u32 %r2, %r7, 1;" + SAME, "computes"),
-    "loop": (
-        "mov.b32 %f2, 0f00000000; mov.u32 %r3, 0;\nLOOP:\nst.global.f32 [%rd1], %f2; add.f32 %f2, %f2, %f1;"
-        "add.u32 %r3, %r3, 1; setp.lt.u32 %p1, %r3, 4; @%p1 bra LOOP;", "computes",
-    ),
+    "loop": ("mov.b32 %f2, 0f00000000; mov.u32 %r3, 0;\nLOOP:\nst.global.f32 [%rd1], %f2; add.f32 %f2, %f2, %f1;"
+             "add.u32 %r3, %r3, 1; setp.lt.u32 %p1, %r3, 4; @%p1 bra LOOP;", "computes"),
     "steps_that_data_end": (
         "mov.u32 %r3, 0;\nLOOP:\nadd.u32 %r3, %r3, 1; ld.global.b32 %r1, [%rd0]; setp.ne.u32 %p1, %r1, %r3;"
         "@%p1 bra LOOP;" + SAME.replace("%r2", "%r3"), "computes",
     ),
-    "flag_that_a_branch_sets": (
-        POSITIVE + "mov.b32 %r2, 0; @%p1 bra SKIP; mov.b32 %r2, 7;\nSKIP:\n" + SAME, "computes",
-    ),
+    "flag_a_branch_sets": (POSITIVE + "mov.b32 %r2, 0; @%p1 bra SKIP; mov.b32 %r2, 7;\nSKIP:\n" + SAME, "computes"),
     "one_where_data_say": (POSITIVE + "@%p1 bra SKIP; mov.b32 %r2, 7; " + SAME + "\nSKIP:", "constant"),
     "copied_where_data_say": (POSITIVE + "@%p1 bra SKIP; " + SAME.replace("%r2", "%r1") + "\nSKIP:", "moves"),
     "copied_until_data_end": (
@@ -105,15 +101,19 @@ def spread(body):
     return kernel(entry(f"{body}\nret;", 2, SPREAD))
 
 
-def followed(body, *, kinds=("fp32", "fp32"), given=VALUES, watch=None, zeros=True):
-    """What is seen of the only store of a kernel of two blocks of 32 threads."""
-    source, out = aligned(256, np.float32), aligned(256, np.float32)
-    source[:] = given
-    out[:] = 0.0 if zeros else 1.0
-    follow = Follow(kinds, np.random.default_rng(0))
-    counted(spread(body), [source, out], 2, follow=follow, watch=watch)
-    (seen,) = follow.seen.values()
+def followed(body, *, given=VALUES, **more):
+    seen, _, out = launched(body, given, 2, **more)
     return seen, out
+
+
+def launched(body, given, blocks, *, kinds=("fp32", "fp32"), start=0.0, **more):
+    """What is seen of the only store of a kernel, what is counted, and what it has stored."""
+    source, out = aligned(4 * given.size, np.float32), aligned(4 * given.size, np.float32)
+    source[:], out[:] = given.ravel(), start
+    follow = Follow(kinds, np.random.default_rng(0))
+    count = counted(spread(body), [source, out], blocks, follow=follow, **more)
+    (seen,) = follow.seen.values()
+    return seen, count, out
 
 
 MOVING = {
@@ -162,7 +162,7 @@ def test_zeros_of_other_numbers_tell():
 
 
 def test_an_atomic_on_what_is_there_computes():
-    assert followed(MOVING["added_to_zeros"], zeros=False)[0].moved == 0
+    assert followed(MOVING["added_to_zeros"], start=1.0)[0].moved == 0
 
 
 def test_bfloat16_is_read_as_such():
@@ -189,16 +189,6 @@ def test_more_blocks_are_followed_where_each_stores_little(last, elements):
     assert launched(body, source, 60)[0].elements == elements
 
 
-def launched(body, given, blocks, **more):
-    """What is seen of the only store of a kernel, what is counted, and what it has stored."""
-    source, out = aligned(128 * 64, np.float32), aligned(128 * 64, np.float32)
-    source[:] = given.ravel()
-    follow = Follow(("fp32", "fp32"), np.random.default_rng(0))
-    count = counted(spread(body), [source, out], blocks, follow=follow, **more)
-    (seen,) = follow.seen.values()
-    return seen, count, out
-
-
 def test_the_first_blocks_are_followed_in_whatever_order():
     seen, count, _ = launched(SUM, np.ones(2048), 64)
     assert seen.stored == 256
@@ -219,8 +209,6 @@ def test_values_that_were_loaded(stored, loaded, found):
     assert moved_from(stored, "fp32" if stored.dtype.kind == "f" else "i64", loaded) == found
 
 
-@pytest.mark.parametrize(
-    "kind, dtype", [("", np.uint16), ("fp16", np.float16), ("i16", np.int16), ("bf16", np.float32)]
-)
-def test_elements_of_a_type_that_is_not_known_are_bytes(kind, dtype):
-    assert numbers(np.arange(8, dtype=np.uint8).reshape(4, 2), kind).dtype == dtype
+@pytest.mark.parametrize("kind, word", [("", np.uint16), ("fp16", np.float16), ("i16", np.int16), ("bf16", np.float32)])
+def test_elements_of_a_type_that_is_not_known_are_bytes(kind, word):
+    assert numbers(np.arange(8, dtype=np.uint8).reshape(4, 2), kind).dtype == word

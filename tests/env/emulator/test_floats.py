@@ -32,7 +32,6 @@ def corners(form):
 
 
 def pairs(form):
-    """All pairs of them, as two columns."""
     return dict(zip("ab", cross(corners(form), corners(form), dtype=WIDTHS[form.bits]), strict=True))
 
 
@@ -258,10 +257,8 @@ def test_relu_keeps_nan_and_takes_negative_results_for_zero(kind):
     found = each({"one": f"fma.rn.relu.{kind} {{d}}, %a, %b, %c;"}, np.uint16, inputs)["one"]
     for x, y, got in zip(map(int, a), map(int, b), map(int, found), strict=True):
         bits = calculated("fma", form, [x, y, form.sign])
-        if bits is None:
-            assert form.is_nan(got), (hex(x), hex(y), hex(got))
-        else:
-            assert got & ~form.sign == (0 if bits & form.sign else bits), (hex(x), hex(y), hex(got))
+        is_right = form.is_nan(got) if bits is None else got & ~form.sign == (0 if bits & form.sign else bits)
+        assert is_right, (hex(x), hex(y), hex(got))
 
 
 NORMAL = [

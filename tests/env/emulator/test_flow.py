@@ -208,9 +208,7 @@ def found(body, many=1):
 
 
 def lines(*items, rounds):
-    return "\n".join(
-        item.format(*(place % 9 for place in range(turn, turn + 9))) for turn in range(rounds) for item in items
-    )
+    return "\n".join(item.format(*(at % 9 for at in range(turn, turn + 9))) for turn in range(rounds) for item in items)
 
 
 @pytest.mark.parametrize(("body", "wanted"), [

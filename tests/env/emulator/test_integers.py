@@ -107,15 +107,13 @@ def test_a_division_by_zero_does_not_stop_the_host(kind):
 @pytest.mark.parametrize("kind, is_uniform", ways(["s16", "u16", "s32", "u32"]))
 def test_a_distance_is_added(kind, is_uniform):
     bits = int(kind[1:])
-    a, b, c = cross(corners(bits), corners(bits), few(bits), dtype=WIDTHS[bits])
+    inputs = dict(zip("abc", cross(corners(bits), corners(bits), few(bits), dtype=WIDTHS[bits]), strict=True))
 
     def wanted(name, x, y, addend):
         typed = [signed(item, bits) if kind.startswith("s") else item for item in (x, y)]
         return abs(typed[0] - typed[1]) + addend & (1 << bits) - 1
 
-    compare(
-        {"sad": f"sad.{kind} {{d}}, %a, %b, %c;"}, WIDTHS[bits], {"a": a, "b": b, "c": c}, wanted, is_uniform=is_uniform
-    )
+    compare({"sad": f"sad.{kind} {{d}}, %a, %b, %c;"}, WIDTHS[bits], inputs, wanted, is_uniform=is_uniform)
 
 
 def test_sums_of_signed_integers_are_clamped():
@@ -145,12 +143,9 @@ def test_products_of_four_bytes_are_added():
 
 
 def test_a_choice_by_a_sign():
-    a, b, c = cross([1, 5], [7, 9], corners(32), dtype=np.uint32)
-
-    def wanted(name, yes, no, sign):
-        return no if sign >> 31 else yes
-
-    compare({"slct": "slct.b32.s32 {d}, %a, %b, %c;"}, np.uint32, {"a": a, "b": b, "c": c}, wanted)
+    columns = dict(zip("abc", cross([1, 5], [7, 9], corners(32)), strict=True))
+    lines = {"slct": "slct.b32.s32 {d}, %a, %b, %c;"}
+    compare(lines, np.uint32, columns, lambda _, yes, no, sign: no if sign >> 31 else yes)
 
 
 @pytest.mark.parametrize("kind, is_uniform", ways(["s16", "u16", "s32", "u32"]))

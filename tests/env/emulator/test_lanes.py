@@ -17,9 +17,8 @@ AMOUNTS = [0, 1, 5, 16, 31, 33]
 SHUFFLES = {
     "an amount of each lane": ("shfl.sync.idx.b32 %d, %a, %b, 31, 0xFFFFFFFF;", (LANES * 13 + 5) % 32),
     "the register that is read": ("mov.b32 %d, %a; shfl.sync.bfly.b32 %d, %d, 1, 31, -1;", LANES ^ 1),
-    "a mask in a register": (
-        ".reg .b32 %m, %n; mov.b32 %m, -1; mov.b32 %n, 1; shfl.sync.bfly.b32 %d, %a, %n, 31, %m;", LANES ^ 1,
-    ),
+    "a mask in a register": (".reg .b32 %m, %n; mov.b32 %m, -1; mov.b32 %n, 1; shfl.sync.bfly.b32 %d, %a, %n, 31, %m;",
+                             LANES ^ 1),
     "a sum by such a mask": (".reg .b32 %m; mov.b32 %m, -1; redux.sync.add.u32 %d, %a, %m;", LANES * 0 + 496),
 }  # fmt: skip
 
@@ -162,9 +161,8 @@ PROGRAMS = {
     .local .align 8 .b8 depot[16]; .reg .b64 %w; mov.u64 %w, depot; st.local.b32 [%w+4], %t; add.u32 %x1, %t, 100;
     st.local.b32 [%w+8], %x1; ld.local.b32 %x2, [%w+4]; ld.local.b32 %x3, [%w+8]; mad.lo.u32 %d, %x2, 1000, %x3;
     """, [1000 * lane + 100 + lane for lane in range(32)]),
-    "active lanes of a branch": (
-        LANES, "mov.u32 %d, 0; setp.lt.u32 %p1, %a, 5; @!%p1 bra DONE; activemask.b32 %d;", [0x1F] * 5 + [0] * 27,
-    ),
+    "active lanes of a branch": (LANES, "mov.u32 %d, 0; setp.lt.u32 %p1, %a, 5; @!%p1 bra DONE; activemask.b32 %d;",
+                                 [0x1F] * 5 + [0] * 27),
     "warps meet at a barrier": (3 * np.arange(64), """
     .shared .b32 box[64];
     mov.u32 %x1, box; shl.b32 %x2, %t, 2; add.u32 %x3, %x1, %x2; st.shared.b32 [%x3], %a; bar.sync 0;

@@ -132,59 +132,52 @@ def test_other_products_are_refused(opcode):
         Kernel(entry(f"mma.sync.aligned.{opcode} {registers}; ret;", 0, ".reg .b32 %r<8>;"), 1, 0)
 
 
+def staged(code):
+    """A module whose lanes have each loaded a row of a matrix, for the place `%s` in shared memory."""
+    return entry(
+        "ld.param.u64 %in, [p0]; ld.param.u64 %out, [p1]; mov.u32 %t, %tid.x; mul.wide.u32 %off, %t, 16;"
+        "cvt.u32.u64 %s, %off; add.u64 %in, %in, %off; add.u64 %out, %out, %off;"
+        f"ld.global.v4.b32 {{%x0, %x1, %x2, %x3}}, [%in]; {code} ret;",
+        2, ".reg .b32 %x<4>, %t, %s, %r, %z; .reg .b64 %in, %out, %off;",
+    )  # fmt: skip
+
+
 def matrices(count, mark, shift=0):
     names = [f"%x{place}" for place in range(count)]
     stores = "".join(f"st.global.b32 [%out+{4 * at}], {name};" for at, name in enumerate(names))
-    return entry(
-        "ld.param.u64 %in, [p0]; ld.param.u64 %out, [p1]; mov.u32 %t, %tid.x; mul.wide.u32 %off, %t, 16;"
-        "cvt.u32.u64 %s, %off; add.u64 %in, %in, %off; ld.global.v4.b32 {%x0, %x1, %x2, %x3}, [%in];"
+    return staged(
         f"st.shared.v4.b32 [%s], {{%x0, %x1, %x2, %x3}}; xor.b32 %s, %s, 32; add.u32 %s, %s, {shift};"
-        f"ldmatrix.sync.aligned.m8n8.x{count}{mark}.shared.b16 {{{', '.join(names)}}}, [%s];"
-        f"add.u64 %out, %out, %off; {stores} ret;",
-        2, ".reg .b32 %x<4>, %t, %s; .reg .b64 %in, %out, %off;",
-    )  # fmt: skip
+        f"ldmatrix.sync.aligned.m8n8.x{count}{mark}.shared.b16 {{{', '.join(names)}}}, [%s]; {stores}"
+    )
+
+
+def stored_matrices(count, mark, shift=0):
+    names = ", ".join(f"%x{place}" for place in range(count))
+    return staged(
+        "mov.u32 %z, 0; st.shared.v4.b32 [%s], {%z, %z, %z, %z}; bar.sync 0; xor.b32 %r, %s, 32;"
+        f"add.u32 %r, %r, {shift}; stmatrix.sync.aligned.m8n8.x{count}{mark}.shared.b16 [%r], {{{names}}}; bar.sync 0;"
+        "ld.shared.v4.b32 {%x0, %x1, %x2, %x3}, [%s]; st.global.v4.b32 [%out], {%x0, %x1, %x2, %x3};"
+    )
 
 
 @pytest.mark.parametrize("mark", ["", ".trans"])
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_matrices_from_shared_memory(count, mark):
-    given, result = aligned(512, np.uint16), aligned(512, np.uint32)
-    given[:] = np.arange(256)
-    launch(matrices(count, mark), [given, result], shared=512)
-    rows = given.reshape(32, 8)[np.arange(32) ^ 2].reshape(4, 8, 8)
+@pytest.mark.parametrize("text", [matrices, stored_matrices])
+def test_matrices_from_and_to_shared_memory(text, count, mark):
+    numbers, words = aligned(512, np.uint16), aligned(512, np.uint32)
+    arrays = [numbers, words] if text is matrices else [words, numbers]
+    arrays[0].view(np.uint16)[:] = np.arange(256)
+    launch(text(count, mark), arrays, shared=512)
+    rows = numbers.reshape(32, 8)[np.arange(32) ^ 2].reshape(4, 8, 8)
     for number in range(count):
-        assert (result.reshape(32, 4)[:, number] == halves(rows, number, mark)).all()
+        assert (words.reshape(32, 4)[:, number] == halves(rows, number, mark)).all()
+    assert text is matrices or not rows[count:].any()
 
 
 def halves(rows, number, mark):
     """The two numbers of a matrix that each lane holds, in one word."""
     matrix = rows[number].T if mark else rows[number]
     return matrix.reshape(32, 2).astype(np.uint32) @ np.array([1, 1 << 16], np.uint32)
-
-
-def stored_matrices(count, mark, shift=0):
-    names = ", ".join(f"%x{place}" for place in range(count))
-    return entry(
-        "ld.param.u64 %in, [p0]; ld.param.u64 %out, [p1]; mov.u32 %t, %tid.x; mul.wide.u32 %off, %t, 16;"
-        "cvt.u32.u64 %s, %off; add.u64 %in, %in, %off; ld.global.v4.b32 {%x0, %x1, %x2, %x3}, [%in];"
-        "mov.u32 %z, 0; st.shared.v4.b32 [%s], {%z, %z, %z, %z}; bar.sync 0; xor.b32 %r, %s, 32;"
-        f"add.u32 %r, %r, {shift}; stmatrix.sync.aligned.m8n8.x{count}{mark}.shared.b16 [%r], {{{names}}}; bar.sync 0;"
-        "ld.shared.v4.b32 {%x0, %x1, %x2, %x3}, [%s]; add.u64 %out, %out, %off;"
-        "st.global.v4.b32 [%out], {%x0, %x1, %x2, %x3}; ret;",
-        2, ".reg .b32 %x<4>, %t, %s, %r, %z; .reg .b64 %in, %out, %off;",
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("mark", ["", ".trans"])
-@pytest.mark.parametrize("count", [1, 2, 4])
-def test_matrices_to_shared_memory(count, mark):
-    given, result = aligned(512, np.uint32), aligned(512, np.uint16)
-    given[:] = np.arange(128) * 2 | np.arange(128) * 2 + 1 << 16
-    launch(stored_matrices(count, mark), [given, result], shared=512)
-    rows = result.reshape(32, 8)[np.arange(32) ^ 2].reshape(4, 8, 8)
-    for number in range(count):
-        assert (given.reshape(32, 4)[:, number] == halves(rows, number, mark)).all()
-    assert not rows[count:].any()
 
 
 @pytest.mark.parametrize("text", [matrices, stored_matrices])

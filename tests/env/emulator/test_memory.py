@@ -36,7 +36,6 @@ def opcode(verb, room, bits, count):
 
 
 def data(size):
-    """Bytes of no order, from a multiple of 64 on."""
     made = aligned(size)
     made[:] = np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8)
     return made

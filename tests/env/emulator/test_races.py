@@ -2,6 +2,7 @@
 """Races in small pieces of PTX: between blocks, between warps, in memory that is watched part by part; and what is
 given up and said."""
 
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -54,7 +55,6 @@ def found(code, watch, *, size=4096, blocks=2, **more):
 
 
 def watched(code, *, between_warps=True, most_bytes=1 << 30, **more):
-    """What is found in code of which all is watched."""
     watch = Watch(between_warps=between_warps, most_bytes=most_bytes)
     fault = found(code, watch, **more)
     assert fault or not watch.not_watched + watch.not_decided
@@ -168,9 +168,7 @@ RACES = {
     "equal stores": (EQUAL, {"blocks": 5}, False),
     "different stores": (EQUAL.replace(" 7;", " %x1;"), {"blocks": 5}, True),
     "a block loads what all store": (BOTH, {"blocks": 3}, False),
-    "a third block loads it": (
-        f"setp.lt.u32 %p1, %x1, 2; @%p1 bra BOTH; {LOAD} ret; BOTH: {BOTH}", {"blocks": 3}, True,
-    ),
+    "a third block loads": (f"setp.lt.u32 %p1, %x1, 2; @%p1 bra BOTH; {LOAD} ret; BOTH: {BOTH}", {"blocks": 3}, True),
     "another value after equal ones": (f"{EQUAL} setp.eq.u32 %p1, %x1, 1; @%p1 {STORE}", {"blocks": 2}, True),
     "in one block": (f"{EQUAL} setp.eq.u32 %p1, %x1, 1; @%p1 {STORE}", {"blocks": 1}, False),
     "a double buffer": (DOUBLE.format(BARRIER, ""), TWO_WARPS, False),  # the next barrier is between
@@ -221,15 +219,11 @@ RACES = {
         "st.shared.b32 [4], %x5;", TWO_WARPS, False,
     ),
     "unequal sums": (ROUNDED.replace("%x4, %x3; st", "%x4, %x4; st"), TWO_WARPS, True),
-    "unequal by a thousandth": (
-        ROUNDED.replace("0x3f8fbbdc", "0x3f8fbbdc; @%p1 mov.b32 %x3, 0x3f8fe000"), TWO_WARPS, True,
-    ),
+    "a thousandth apart": (ROUNDED.replace("0x3f8fbbdc", "0x3f8fbbdc; @%p1 mov.b32 %x3, 0x3f8fe000"), TWO_WARPS, True),
     "the same bits without arithmetic": (
         f"mov.b32 %x5, 0x40134c16; {FIRST_WARP} mov.b32 %x5, 0x40134c15; st.shared.b32 [0], %x5;", TWO_WARPS, True,
     ),
-    "copies in global memory": (
-        ROUNDED.replace("st.shared.b32 [0]", "st.global.b32 [%out]"), {"blocks": 1, **TWO_WARPS}, True,
-    ),
+    "global copies": (ROUNDED.replace("st.shared.b32 [0]", "st.global.b32 [%out]"), {"blocks": 1, **TWO_WARPS}, True),
 }  # fmt: skip
 
 
@@ -321,8 +315,7 @@ def races(items):
     return False
 
 
-def in_parts(code, watch, *, blocks=3, **more):
-    return found(code, watch, size=BYTES, blocks=blocks, **more)
+in_parts = partial(found, size=BYTES, blocks=3)
 
 
 @pytest.mark.parametrize("most_bytes", [0, 1000, BYTES, 1 << 30])

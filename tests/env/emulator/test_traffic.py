@@ -42,12 +42,6 @@ TURNS = (
 )
 
 
-def lines(count):
-    """Whole lines of the cache."""
-    raw = aligned(128 * count + 64)
-    return raw[-raw.ctypes.data % 128 :][: 128 * count]
-
-
 def launched(code, arrays, *, blocks=1, warps=1, times=1):
     made = Kernel(entry(f"{REGISTERS} {code}", 2), warps, 0)
     return [counted(made, arrays, blocks) for _ in range(times)]
@@ -91,14 +85,14 @@ def sweep(count, turns):
 
 @pytest.mark.parametrize("size, passes", [(16, 1), (30, 1), (64, 5), (1000, 5)])
 def test_the_first_level_keeps_what_fits(size, passes):
-    array = lines(size)
+    array = aligned(128 * size, multiple=128)
     (count,) = launched(sweep(size, 5), [array, array])
     assert count.reads[0] == used(array, passes * 128 * size, 128 * size, 0, 128 * size)
     assert (count.sites[0].sectors, count.sites[0].missed) == (5 * 4 * size, passes * 4 * size)
 
 
 def test_the_first_level_holds_more_for_more_warps():
-    array = lines(256)
+    array = aligned(128 * 256, multiple=128)
     kept, lost = (launched(sweep(size, 3), [array, array], warps=4)[0].reads[0] for size in (120, 250))
     assert kept.total <= 1.1 * 128 * 120
     assert lost.total > 2 * 128 * 250
@@ -116,7 +110,7 @@ def test_sectors_of_a_line_come_one_by_one():
     """Lanes 128 bytes apart: four loads of neighbours use the four sectors of the same lines, a fifth finds one."""
     step = "mul.wide.u32 %off, %t, 128; add.u64 %at, %in, %off; and.b32 %i, %j, 3; mul.wide.u32 %big, %i, 32;"
     code = LOOP.format(step=f"{step} add.u64 %at, %at, %big; ld.global.b32 %x, [%at];", turns=5)
-    (count,) = launched(code, [lines(33)] * 2)
+    (count,) = launched(code, [aligned(128 * 33, multiple=128)] * 2)
     assert count.sites[0].sectors == 5 * 32
     assert 4 * 32 <= count.sites[0].missed <= 4 * 32 + 8
 
@@ -141,7 +135,8 @@ def test_warps_are_counted_where_lanes_part():
 
 
 def test_the_heaviest_block_is_known():
-    step, array = "mul.wide.u32 %off, %j, 128; add.u64 %at, %in, %off; ld.global.b32 %x, [%at];", lines(40)
+    step = "mul.wide.u32 %off, %j, 128; add.u64 %at, %in, %off; ld.global.b32 %x, [%at];"
+    array = aligned(128 * 40, multiple=128)
     loop = LOOP.format(step=step, turns="%n")
     codes = (f"{turns} {loop}" for turns in ("mov.u32 %n, 3;", "mul.lo.u32 %n, %b, 10;"))
     first, second = (launched(code, [array, array], blocks=4)[0] for code in codes)
@@ -235,8 +230,7 @@ TILES = 8 * MEGABYTE // TILE
 
 def returns(tile, loads, blocks):
     """What blocks come back to in 8 MB that begin at a multiple of 512, as the sample's places do."""
-    raw = aligned(TILES * TILE + 512)
-    source = raw[-raw.ctypes.data % 512 :][: TILES * TILE]
+    source = aligned(TILES * TILE, multiple=512)
     made = kernel(entry(READ.format(tile=tile, loads=loads), 2), 1, 512)
     return counted(made, [source, aligned(4 * blocks, np.uint32)], blocks).returns
 

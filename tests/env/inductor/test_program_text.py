@@ -92,8 +92,6 @@ def call(op, *args, **kwargs):
 
 @pytest.fixture
 def program(tmp_path):
-    """Writes the program of a recording, and imports it."""
-
     def write(recording):
         text = write_program("ModelNew", ((X,), {}), recording)
         file = tmp_path / "program.py"

@@ -11,10 +11,8 @@ from verl_kernel.env.ipc.shared_memory import DTYPES, SharedMemory, TensorSpec, 
 from verl_kernel.errors import InfraError
 
 SHAPES = st.lists(st.integers(0, 4), max_size=4).map(tuple)
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
-DATA = st.recursive(
-    SCALARS, lambda s: st.lists(s) | st.lists(s).map(tuple) | st.dictionaries(st.text(), s), max_leaves=8
-)
+FLAT = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+DATA = st.recursive(FLAT, lambda s: st.lists(s) | st.lists(s).map(tuple) | st.dictionaries(st.text(), s), max_leaves=8)
 
 
 @given(st.lists(st.tuples(SHAPES, st.sampled_from(sorted(DTYPES)), st.booleans()), max_size=5))

@@ -2,6 +2,7 @@
 """What an output must look like besides its values, and how what a runner says of it is read: with suspicion."""
 
 import json
+from functools import partial
 
 import pytest
 import torch
@@ -51,8 +52,7 @@ def test_any_permutation_of_a_tensor_passes(order, shape):
 
 
 @pytest.mark.parametrize(
-    ("given_", "kind"),
-    [(X.double(), "WrongDtype"), (torch.zeros(2, 3, 5), "WrongShape"), (X.to_sparse(), "WrongLayout")],
+    "given_, kind", [(X.double(), "WrongDtype"), (torch.zeros(2, 3, 5), "WrongShape"), (X.to_sparse(), "WrongLayout")]
 )
 def test_what_else_differs_is_named(given_, kind):
     assert differs(X, given_) == kind
@@ -72,16 +72,13 @@ def test_facts_come_back_as_they_were_said():
     assert read_facts([{**FACTS[0], "more": 1}]) == FACTS[:1]
 
 
-@pytest.mark.parametrize("value", [None, "xs", 3, {}, [3], [None], [FACTS], [{}], [{"dtype": "float32"}]])
-def test_other_facts_are_refused(value):
+@pytest.mark.parametrize(("read", "value"), [
+    *((read_facts, value) for value in (None, "xs", 3, {}, [3], [None], [FACTS], [{}], [{"dtype": "float32"}])),
+    *((partial(_read_forms, count=2), value) for value in (None, "xs", {}, [{}], [{}, 3], [{}, "xs"])),
+])  # fmt: skip
+def test_what_is_no_list_of_facts_or_forms_is_refused(read, value):
     with pytest.raises((ValueError, LookupError)):
-        read_facts(value)
-
-
-@pytest.mark.parametrize("value", [None, "xs", {}, [{}], [{}, 3], [{}, "xs"]])
-def test_two_forms_are_two_objects(value):
-    with pytest.raises((ValueError, LookupError)):
-        _read_forms(value, 2)
+        read(value)
 
 
 def test_more_forms_than_asked_for_are_ignored():

@@ -42,7 +42,6 @@ def allow(go):
 
 
 def judged(judge: Judge, body: str, before: str = "") -> EvalResult:
-    """The result of a candidate with this body, which is right."""
     result = judge.evaluate(TASK, candidate(body, before))
     assert result.status is EvalStatus.OK, result.error
     return result
@@ -144,9 +143,7 @@ def test_an_unpriced_op_gives_no_speedup(judge):
 
 
 def test_a_reference_without_a_price_gives_no_speedup(judge):
-    task = Task(
-        REFERENCE.replace("return torch.relu", "x = torch.fft.irfft(torch.fft.rfft(x))\n        return torch.relu")
-    )
+    task = Task(REFERENCE.replace("return torch.relu", "x = torch.fft.irfft(torch.fft.rfft(x)); return torch.relu"))
     result = judge.evaluate(task, HONEST)
     assert result.rewarded
     assert result.speedup is None

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """References through `torch.compile` without a GPU: what Inductor writes, how it is timed, and what it refuses."""
 
-import os
 from contextlib import closing
 
 import pytest
 
+from tests.env.gyms import pretend
 from tests.env.programs import HONEST, REFERENCE, reference
 from verl_kernel.env import EvalStatus, GymOptions, Task
 from verl_kernel.env.judge.compiled_references import CompiledReferences
@@ -17,12 +17,7 @@ from verl_kernel.errors import EnvironmentNotReady, TaskError
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 
 OPTIONS = GymOptions(
-    device="cpu",
-    static_check="off",
-    correctness_trials=3,
-    memory_mb=1024,
-    compile_for="sm_90",
-    reference_mode="compile",
+    device="cpu", static_check="off", correctness_trials=3, compile_for="sm_90", reference_mode="compile"
 )
 
 
@@ -45,7 +40,6 @@ def inductor():
 
 @pytest.fixture(scope="module")
 def programs(inductor):
-    """What Inductor writes for each of the tasks."""
     return {one.fingerprint: inductor.program(one, "ieee", 600) for one in (POINTWISE, SOFTMAX, LAYER)}
 
 
@@ -124,8 +118,7 @@ def test_a_bad_end_is_that_of_its_own_process_only(inductor, line):
 
 @pytest.mark.exhaustive
 def test_a_torch_with_another_compiler_is_told(monkeypatch, tmp_path):
-    (tmp_path / "sitecustomize.py").write_text("import triton.runtime.jit as jit\ndel jit.JITFunction\n")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    pretend(monkeypatch, tmp_path, "import triton.runtime.jit as jit\ndel jit.JITFunction\n")
     with pytest.raises(EnvironmentNotReady, match="set kernelgym.reference_mode to eager"):
         Inductor().program(POINTWISE, "ieee", 60)
 

@@ -17,8 +17,6 @@ from verl_kernel.errors import InfraError
 
 
 class Dead:
-    """An executing process that has ended."""
-
     def __init__(self, by_kernel: bool) -> None:
         self._by_kernel = by_kernel
 

@@ -25,7 +25,6 @@ def pool():
 
 
 def zygote(pool) -> psutil.Process:
-    """The one that forks runners."""
     others = ("verl_kernel.env.compilation.zygote", "verl_kernel.env.execution.zygote")
     processes = below([psutil.Process(pool.pids()[0])], levels=1)
     (found,) = [one for one in processes if not set(others) & set(one.cmdline())]

@@ -48,16 +48,9 @@ LOCKED = (
     .replace("(x, out, x.shape[1]", "(x, out, torch.zeros(1, dtype=torch.int32), x.shape[1]")
 )
 TWO_STORES = program(
-    """
-@triton.jit
-def columns(x, out, rows, width, BLOCK: tl.constexpr):
-    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    total = tl.load(x + place)
-    tl.store(out + place, total)
-    for row in range(1, rows):
-        total += tl.load(x + row * width + place)
-        tl.store(out + row * width + place, total, mask=total == total)
-""",
+    COLUMNS.format(value="total, mask=total == total")
+    .replace("total = tl.zeros((BLOCK,), tl.float32)", "total = tl.load(x + place)\n    tl.store(out + place, total)")
+    .replace("range(rows)", "range(1, rows)"),
     HOST,
 )
 TUNED = program(
@@ -173,9 +166,8 @@ def test_what_is_right_is_paid(name, judge):
     assert len(result.launches) == (2 if name == "a table that a kernel stores" else 1)
 
 
-def told_apart(otherwise: str) -> str:
-    """A kernel that looks whether its counter is a number of Python's, as it would be in an interpreter."""
-    return program(COLUMNS.format(value=f"total if isinstance(row, int) else {otherwise}"), HOST)
+# It looks whether its counter is a number of Python's, as it would be in an interpreter.
+TOLD_APART = program(COLUMNS.format(value="total if isinstance(row, int) else total + 1.0"), HOST)
 
 
 ENDLESS = """        if not isinstance(row, int):
@@ -193,7 +185,7 @@ def filling(out, BLOCK: tl.constexpr):
 )
 INCORRECT, CRASH = EvalStatus.INCORRECT, EvalStatus.CRASH
 WRONG = {
-    "other values": (CUMSUM, told_apart("total + 1.0"), INCORRECT, "WrongValues", "differs"),
+    "other values": (CUMSUM, TOLD_APART, INCORRECT, "WrongValues", "differs"),
     "in order": (CUMSUM, IN_ORDER, INCORRECT, "WrongValues", "index ["),
     "in order beside a lock": (CUMSUM, LOCKED, INCORRECT, "WrongValues", "index ["),
     "endless": (CUMSUM, RIGHT.replace("        total +=", ENDLESS), EvalStatus.TIMEOUT, "Timeout", "run_timeout_s"),

@@ -13,8 +13,7 @@ from verl_kernel.env.judge.candidate_session import CandidateSession
 pytestmark = pytest.mark.processes
 OPTIONS = GymOptions(device="cpu", static_check="off", run_timeout_s=10)
 TRAIN_ONLY = Task(
-    REFERENCE.replace("return torch.relu(", "return (1.0 if self.training else 2.0) * torch.relu("),
-    task_id="train_only",
+    REFERENCE.replace("return torch.relu(", "return (1.0 if self.training else 2.0) * torch.relu("), task_id="train"
 )
 IN_EVAL = "return self.right(x, y) if self.training else self.torch_only(x, y)"
 WITH_GRADIENTS = "return self.torch_only(x, y) if torch.is_grad_enabled() else self.right(x, y)"

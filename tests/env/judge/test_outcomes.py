@@ -6,10 +6,11 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 
-from tests.env.programs import HONEST, TASK, candidate
+from tests.env.programs import CHANNEL, HONEST, TASK, candidate
 from tests.tiers import thinned
 from verl_kernel.env import EvalResult, EvalStatus, GymOptions
 from verl_kernel.env.judge import runner_client
@@ -24,10 +25,6 @@ OPTIONS = GymOptions(
     disk_mb=16,
 )  # fmt: skip
 CTYPES = "import ctypes, os, signal\nlibc = ctypes.CDLL(None)\n"
-CHANNEL = (
-    "import gc, json, os, struct\nfrom verl_kernel.env.ipc.channel import Channel\n"
-    "c = next(o for o in gc.get_objects() if isinstance(o, Channel))\n"
-)
 ALARM = (  # timer_create with SIGKILL as its signal
     CTYPES + "event = (ctypes.c_int * 16)(0, 0, 9, 0)\ntimer = ctypes.c_void_p()\n"
     "assert libc.timer_create(1, event, ctypes.byref(timer)) == 0\n"
@@ -88,18 +85,13 @@ def reply(events: str = "[]", spent: str = "{}", more: str = "") -> str:
     return f"{CHANNEL}c.send({{{body}}})\n"
 
 
-def frame(body: str) -> str:
-    return (
-        f"{CHANNEL}deep = b'[' * 900 + b']' * 900\nbody = {body}\nc.sock.sendall(struct.pack('>I', len(body)) + body)\n"
-    )
-
-
 EVENT = (
     "{'kind': 'op', 'name': NAME, 'grid': [], 'bytes': 1, 'flops': 0, 'half_flops': 0, 'source': '', 'failed': 1 < 0}"
 )
 HOSTILE = {
     "a time that no float holds": reply(spent="{'device': 10 ** 400}"),
-    "nesting beyond the parser": frame("b'[' * 500000 + b']' * 500000"),
+    "nesting beyond the parser": CHANNEL
+    + "body = b'[' * 500000 + b']' * 500000\nc.sock.sendall(struct.pack('>I', len(body)) + body)\n",
     "a long trace": reply(events=f"[{EVENT}] * 25000".replace("NAME", "'aten::add'"), spent="{'own': 0}"),
     "notes without end": reply(more=", 'notes': {str(n): n for n in range(200000)}"),
     "text without end": reply(
@@ -161,9 +153,7 @@ HONEST_WRITES = {
 
 @pytest.mark.parametrize("name", thinned(HONEST_WRITES, 4))
 def test_what_stays_within_its_grants_is_let_be(judge, name):
-    body = "if not hasattr(self, 'begun'):\n    self.begun = True\n" + "".join(
-        f"    {line}\n" for line in HONEST_WRITES[name].splitlines()
-    )
+    body = f"if not hasattr(self, 'begun'):\n    self.begun = True\n{indent(HONEST_WRITES[name], '    ')}\n"
     result = judge.evaluate(TASK, candidate(f"{body}return self.right(x, y)"))
     assert result.status is EvalStatus.OK, result.error
 

@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 
 import pytest
 
-from tests.env.programs import HONEST, REFERENCE, TASK, candidate
+from tests.env.programs import CHANNEL, HONEST, REFERENCE, TASK, candidate
 from tests.env.waiting import until
 from tests.tiers import thinned
 from verl_kernel.env import EvalStatus, GymOptions, JudgeProcess, Task
@@ -64,7 +64,6 @@ def rivals(pid: int) -> Iterator[None]:
 
 @pytest.fixture
 def zygote(judge) -> int:
-    """The process from which candidates are forked."""
     judge.warm_up()
     return judge.processes.runners.pid
 
@@ -121,12 +120,7 @@ def test_forwards_share_one_budget(judge):
 @pytest.mark.exhaustive
 def test_an_answer_in_drops_is_none(judge):
     """Bytes that never become a message keep the channel busy, not the deadline away."""
-    drip = (
-        "import gc, struct\nfrom verl_kernel.env.ipc.channel import Channel\n"
-        "c = next(o for o in gc.get_objects() if isinstance(o, Channel))\n"
-        "c.sock.sendall(struct.pack('>I', 4 << 20))\n"
-        "while True: c.sock.sendall(b' ')"
-    )
+    drip = f"{CHANNEL}c.sock.sendall(struct.pack('>I', 4 << 20))\nwhile True: c.sock.sendall(b' ')"
     assert judge.evaluate(TASK, candidate(drip)).status is EvalStatus.TIMEOUT
 
 

@@ -118,14 +118,10 @@ REDUCTIONS = {
         "x.prod(-1)", "1 + torch.randn(4, {n}) / {n} ** 0.5 / 2", _fold("found * v", "tl.reduce(found, 0, times)"),
         "1.0", ("0.0", "1.01"),
     ),
-    "any": Reduction(
-        "x.any(-1)", _BITS, _fold("tl.maximum(found, v)", "tl.max(found, 0) > 0", "tl.int32"), "0", ("1",),
-        dtype="torch.bool",
-    ),
-    "all": Reduction(
-        "x.all(-1)", _BITS, _fold("tl.minimum(found, v)", "tl.min(found, 0) > 0", "tl.int32"), "1", ("0",),
-        dtype="torch.bool",
-    ),
+    "any": Reduction("x.any(-1)", _BITS, _fold("tl.maximum(found, v)", "tl.max(found, 0) > 0", "tl.int32"), "0", ("1",),
+                     dtype="torch.bool"),
+    "all": Reduction("x.all(-1)", _BITS, _fold("tl.minimum(found, v)", "tl.min(found, 0) > 0", "tl.int32"), "1", ("0",),
+                     dtype="torch.bool"),
     "logsumexp": Reduction(
         "x.logsumexp(-1)", _NORMAL, f"{_ONLINE}    tl.store(out + row, top + tl.log(total))", f"-{_INF}",
         ("0.0", "-100.0"),

@@ -100,9 +100,7 @@ def test_latency_hides_behind_the_start_of_a_kernel():
     assert step_ms(Step(4096, blocks=4, in_flight=512, block_ns=1000), H100) < LAUNCH + 1e-4
 
 
-@pytest.mark.parametrize(
-    ("blocks", "warps", "share"), [(132, 1, 4), (132, 2, 2), (264, 1, 2), (528, 1, 1), (132, 8, 1)]
-)
+@pytest.mark.parametrize("blocks, warps, share", [(132, 1, 4), (132, 2, 2), (264, 1, 2), (528, 1, 1), (132, 8, 1)])
 def test_a_warp_has_a_quarter_of_an_sm(blocks, warps, share):
     full = Step(flops=10**12, instructions=10**9, blocks=blocks, warps=4)
     assert work(replace(full, warps=warps)) == pytest.approx(share * work(full))
@@ -121,9 +119,7 @@ def test_memory_and_arithmetic_overlap_within_a_step():
     assert event_ms(apart, H100) == pytest.approx(LAUNCH + work(memory) + work(arithmetic))
 
 
-@pytest.mark.parametrize(
-    ("unit", "intensity", "share"), [("half", 32, 1), ("half", 8, 0.25), ("half", 0, 1), ("fma", 8, 1)]
-)
+@pytest.mark.parametrize("unit, intensity, share", [("half", 32, 1), ("half", 8, 0.25), ("half", 0, 1), ("fma", 8, 1)])
 def test_small_tiles_starve_tensor_cores(unit, intensity, share):
     assert H100.flop_rate(unit, intensity) == pytest.approx(H100.flop_rate(unit) * share, rel=0.06)
 
@@ -205,10 +201,8 @@ def test_transposed_tiles_take_as_long_as_their_words():
     staged_bytes, cycles = 4 * 2**40 / 2 / 32, 0.1
     changed = with_transposing(MULTIPLIED, {"multiply": cycles})
     spent_ms = staged_bytes * cycles / (H100.gpu.sms * H100.gpu.clock_ghz * 1e9) * 1e3
-    products_ms = 2**40 / H100.flop_rate("tf32", 32) * 1e3
-    assert event_ms(changed, H100) == pytest.approx(
-        LAUNCH + spent_ms + products_ms + work(MULTIPLIED.steps[1]), rel=0.01
-    )
+    dot_ms = 2**40 / H100.flop_rate("tf32", 32) * 1e3
+    assert event_ms(changed, H100) == pytest.approx(LAUNCH + spent_ms + dot_ms + work(MULTIPLIED.steps[1]), rel=0.01)
     assert changed.steps[1:] == MULTIPLIED.steps[1:]
 
 

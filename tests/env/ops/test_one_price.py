@@ -4,7 +4,7 @@
 Nor is a way dearer where a GPU runs the same kernels.
 """
 
-from functools import cache
+from functools import cache, partial
 
 import pytest
 import torch
@@ -46,18 +46,8 @@ def ms(run, mode=torch.no_grad, memory=None):
     return sum(event_ms(event, H100) for event in found)
 
 
-def meta_ms(run):
-    return ms(run, memory=torch.device("meta"))
-
-
-def numbers(*shape):
-    return tensor(*shape, dtype=torch.int64)
-
-
-def complex_numbers(*shape):
-    return tensor(*shape, dtype=torch.complex64)
-
-
+meta_ms = partial(ms, memory=torch.device("meta"))
+numbers, complex_numbers = (partial(tensor, dtype=dtype) for dtype in (torch.int64, torch.complex64))
 PRODUCTS = {
     "linear": lambda a, b: F.linear(a, b.t()),
     "addmm": lambda a, b: torch.addmm(tensor(b.shape[1]), a, b),
@@ -80,9 +70,7 @@ PRODUCTS = {
     "differences": lambda a, b: torch.cdist(a, b.t(), compute_mode="donot_use_mm_for_euclid_dist"),
     "bilinear": lambda a, b: F.bilinear(a, tensor(a.shape[0], 1), b.t()[:, :, None]),
     "complex": lambda a, b: complex_numbers(*a.shape) @ complex_numbers(*b.shape),
-    "complex, half of the columns": lambda a, b: (
-        complex_numbers(*a.shape) @ complex_numbers(b.shape[0], b.shape[1] // 2)
-    ),
+    "complex, half of columns": lambda a, b: complex_numbers(*a.shape) @ complex_numbers(b.shape[0], b.shape[1] // 2),
 }  # fmt: skip
 
 

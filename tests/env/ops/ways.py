@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ways that torch has for one mathematics, by families: each does at least the work of the plain one."""
 
+from functools import partial
+
 import torch
 import torch.nn.functional as F
 
@@ -18,14 +20,7 @@ def t(*shape, dtype=torch.float32):
         return SPACE.tensor(shape, like.stride(), dtype)
 
 
-def n(*shape):
-    return t(*shape, dtype=torch.int64)
-
-
-def b(*shape):
-    return t(*shape, dtype=torch.bool)
-
-
+n = partial(t, dtype=torch.int64)
 SUMS = {
     "plain": lambda r, c: t(r, c).sum(1),
     "mean": lambda r, c: t(r, c).mean(1),
@@ -71,7 +66,7 @@ PAIRS = {
     "pow": lambda r, c: t(r, c) ** t(r, c),
     "atan2": lambda r, c: torch.atan2(t(r, c), t(r, c)),
     "stack and sum": lambda r, c: torch.stack([t(r, c), t(r, c)]).sum(0),
-    "where": lambda r, c: torch.where(b(r, c), t(r, c), t(r, c)),
+    "where": lambda r, c: torch.where(t(r, c, dtype=torch.bool), t(r, c), t(r, c)),
     "addcmul": lambda r, c: torch.addcmul(t(r, c), t(r, c), t(r, c)),
     "mse_loss": lambda r, c: F.mse_loss(t(r, c), t(r, c), reduction="none"),
     "binary_cross_entropy": lambda r, c: F.binary_cross_entropy(t(r, c), t(r, c), reduction="none"),

@@ -16,7 +16,7 @@ from verl_kernel.errors import EnvironmentNotReady, InfraError, TaskError
 
 
 class Actor:
-    """A judge that follows a script: an exception per evaluation, or None for a verdict."""
+    """A judge that follows a script: an exception or a verdict per evaluation, or None for a verdict that is right."""
 
     def __init__(self, *script, start=None, gate=None, node="here", model="gpu"):
         self.script, self.start, self.gate = list(script), start, gate
@@ -28,11 +28,11 @@ class Actor:
         if self.gate is not None:
             await self.gate.wait()
         await asyncio.sleep(0)
-        trouble = self.script.pop(0) if self.script else None
-        if trouble is not None:
-            raise trouble
+        answer = self.script.pop(0) if self.script else None
+        if isinstance(answer, Exception):
+            raise answer
         env = {"judged_on": self.place.model}
-        return EvalResult(task_id=request.task.task_id, status=EvalStatus.OK, correctness=True, env=env)
+        return answer or EvalResult(task_id=request.task.task_id, status=EvalStatus.OK, correctness=True, env=env)
 
     async def revive(self):
         self.revivals += 1

@@ -41,14 +41,12 @@ def pool():
 
 
 def zygotes(pid: int) -> list[psutil.Process]:
-    """A judge's children that fork runners."""
     children = psutil.Process(pid).children()
     others = [*named("env.execution.", children), *named("env.compilation.", children)]
     return [child for child in children if child not in others]
 
 
 def runners(pids: list[int]) -> list[psutil.Process]:
-    """Waits until a candidate runs."""
     return until(lambda: [runner for pid in pids for zygote in zygotes(pid) for runner in zygote.children()])
 
 

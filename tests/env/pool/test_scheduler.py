@@ -5,14 +5,10 @@ import asyncio
 
 import pytest
 
+from tests.env.pool.test_dispatcher import settle
 from tests.env.waiting import soon
 from verl_kernel.env.pool.scheduling.scheduler import JudgeScheduler, Ticket
 from verl_kernel.errors import InfraError
-
-
-async def settle():
-    for _ in range(5):
-        await asyncio.sleep(0)
 
 
 async def test_a_judge_given_to_a_cancelled_request_is_not_lost():

@@ -18,9 +18,7 @@ from verl_kernel.env.request import EvalRequest
 from verl_kernel.errors import ConfigError, EnvironmentNotReady, TaskError
 
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
-OPTIONS = GymOptions(
-    device="cpu", correctness_trials=1, static_check="off", references="jailed", reference_timeout_s=10
-)
+OPTIONS = GymOptions(device="cpu", correctness_trials=1, static_check="off", references="jailed", reference_timeout_s=9)
 _SENDS = """
 import os, socket, stat, struct
 def send(data):
@@ -93,17 +91,11 @@ def answering(text: str) -> bytes:
 
 
 @pytest.mark.parametrize("code", thinned([
-    forged(answering(verdict(time_coverage=1e9))),
-    forged(answering(verdict(number_coverage=-1))),
-    forged(answering(verdict(task_flags=3))),
-    forged(answering("[" * 5000)),
-    forged(answering(verdict()[:-1])),
-    forged(b"[1]"),
-    forged(b'{"kind": "SystemExit", "message": "x"}'),
-    forged(b'{"kind": ["TaskError"], "message": "x"}'),
-    forged(b"x", length=1 << 31),
-    "import os\nos.kill(os.getpid(), 9)",
-    "import os\nos._exit(0)",
+    forged(answering(verdict(time_coverage=1e9))), forged(answering(verdict(number_coverage=-1))),
+    forged(answering(verdict(task_flags=3))), forged(answering("[" * 5000)), forged(answering(verdict()[:-1])),
+    forged(b"[1]"), forged(b'{"kind": "SystemExit", "message": "x"}'),
+    forged(b'{"kind": ["TaskError"], "message": "x"}'), forged(b"x", length=1 << 31),
+    "import os\nos.kill(os.getpid(), 9)", "import os\nos._exit(0)",
 ], every=4))  # fmt: skip
 def test_what_no_judge_says_is_no_verdict(judges, code):
     with pytest.raises(TaskJudgeFailed, match="the judge of task t"):
@@ -126,7 +118,7 @@ def test_an_error_is_cut(judges):
 
 @pytest.mark.exhaustive
 def test_a_reference_that_takes_too_long_is_told_so(judges):
-    with pytest.raises(TaskError, match="kernelgym.reference_timeout_s = 10 s"):
+    with pytest.raises(TaskError, match="kernelgym.reference_timeout_s = 9 s"):
         judged(judges, task("import time\ntime.sleep(1000)"))
 
 
@@ -164,15 +156,10 @@ def test_a_weak_jail_is_refused(missing):
         task_judges._refuse_weak(sorted(in_force))
 
 
-@pytest.mark.parametrize("key", ["reference_cache", "verdict_cache"])
-def test_nothing_is_shared_by_judges_that_are_not_trusted(key, tmp_path):
-    with pytest.raises(ConfigError, match=f"kernelgym.{key}"):
-        GymOptions(references="jailed", **{key: str(tmp_path)})
-
-
-def test_a_gpu_takes_trust():
-    with pytest.raises(ConfigError, match="kernelgym.device is 'cuda'"):
-        GymOptions(references="jailed", device="cuda")
+@pytest.mark.parametrize(("key", "value"), [("reference_cache", "/"), ("verdict_cache", "/"), ("device", "cuda")])
+def test_untrusted_judges_share_nothing_and_get_no_gpu(key, value):
+    with pytest.raises(ConfigError, match=f"kernelgym.{key} is '{value}'"):
+        GymOptions(references="jailed", **{key: value})
 
 
 def test_a_judge_of_this_process_cannot_jail():

@@ -21,9 +21,9 @@ LAYOUTS = Task(
         "torch.randn(3, 4)",
         members="self.a, self.b = nn.Linear(size, size), nn.BatchNorm1d(size); "
         'self.register_buffer("table", table); self.register_buffer("flags", flags)',
+        parameters=", table, flags, size",
+        values="torch.randn(4, 4).T, torch.tensor([True, False, True, True]), 4",
     )
-    .replace("__init__(self)", "__init__(self, table, flags, size)")
-    .replace("return []", "return [torch.randn(4, 4).T, torch.tensor([True, False, True, True]), 4]")
 )
 
 

@@ -78,7 +78,6 @@ def drawn(names, seed):
 
 
 def planned(names, secret):
-    """The inputs of the trials of many plans."""
     variation = learn([drawn(names, seed) for seed in (1, 2, 3)], lambda tensors: True)
     for number in range(PLANS):
         kinds = TrialPlan.draw(bytes((secret + number * 7 + place * 3) % 256 for place in range(32)), 5).kinds

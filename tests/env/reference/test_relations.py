@@ -34,7 +34,6 @@ def bits(g: torch.Generator, *shape: int, share: float = 0.5) -> torch.Tensor:
 
 
 def hidden(g: torch.Generator, *shape: int, value: float = -inf) -> torch.Tensor:
-    """What is added to scores to hide half of them."""
     return torch.where(bits(g, *shape), value, 0.0)
 
 
@@ -116,75 +115,53 @@ def is_csr(x: Tensors) -> bool:
 INPUTS: dict[str, tuple[Draw, Callable[[Tensors], bool]]] = {
     "rotary tables": (rotary, lambda x: all(torch.equal(t[:, :8], t[:, 8:]) for t in x[1:])),
     "interleaved rotary table": (interleaved, lambda x: torch.equal(x[0][:, ::2], x[0][:, 1::2])),
-    "offsets of sequences": (
-        lambda g: [offsets(g)], lambda x: ordered(x[0]) and x[0][0] == 0 and x[0][-1] == 64 and x[0].diff().min() > 0
-    ),
-    "offsets and lengths": (
-        lambda g: [offsets(g), (sizes := lengths(g)), starts(sizes)][1:], lambda x: torch.equal(starts(x[0]), x[1])
-    ),
-    "offsets of 32 bits and lengths": (
-        lambda g: [(sizes := lengths(g)), starts(sizes).int()], lambda x: torch.equal(starts(x[0]).int(), x[1])
-    ),
+    "offsets of sequences": (lambda g: [offsets(g)],
+                             lambda x: ordered(x[0]) and x[0][0] == 0 and x[0][-1] == 64 and x[0].diff().min() > 0),
+    "offsets and lengths": (lambda g: [offsets(g), (sizes := lengths(g)), starts(sizes)][1:],
+                            lambda x: torch.equal(starts(x[0]), x[1])),
+    "offsets of 32 bits and lengths": (lambda g: [(sizes := lengths(g)), starts(sizes).int()],
+                                       lambda x: torch.equal(starts(x[0]).int(), x[1])),
     "counts of experts": (lambda g: [counts(g)], lambda x: x[0].sum() == 60 and x[0].min() >= 0),
-    "ends of experts": (
-        lambda g: [randn(g, 60, 4), counts(g).cumsum(0)], lambda x: ordered(x[1]) and x[1][-1] == 60 and x[1][0] >= 0
-    ),
-    "ids and counts": (
-        lambda g: [(ids := randint(g, 0, 3, 60)), ids.bincount(minlength=3)],
-        lambda x: torch.equal(x[0].bincount(minlength=3), x[1]),
-    ),
-    "ids and their order": (
-        lambda g: [(ids := randint(g, 0, 3, 60)), ids.argsort(stable=True)],
-        lambda x: torch.equal(x[0].argsort(stable=True), x[1]),
-    ),
+    "ends of experts": (lambda g: [randn(g, 60, 4), counts(g).cumsum(0)],
+                        lambda x: ordered(x[1]) and x[1][-1] == 60 and x[1][0] >= 0),
+    "ids and counts": (lambda g: [(ids := randint(g, 0, 3, 60)), ids.bincount(minlength=3)],
+                       lambda x: torch.equal(x[0].bincount(minlength=3), x[1])),
+    "ids and their order": (lambda g: [(ids := randint(g, 0, 3, 60)), ids.argsort(stable=True)],
+                            lambda x: torch.equal(x[0].argsort(stable=True), x[1])),
     "sorted ids": (lambda g: [randint(g, 0, EXPERTS, 60).sort().values], lambda x: ordered(x[0]) and x[0].max() < 6),
-    "experts of tokens": (
-        lambda g: [torch.rand(ROWS, 8, generator=g).topk(2).indices], lambda x: distinct(x[0]) and x[0].max() < 8
-    ),
-    "rows of permutations": (
-        lambda g: [torch.stack([permutation(g, 9) for _ in range(5)])],
-        lambda x: all(torch.equal(row.sort().values, torch.arange(9)) for row in x[0]),
-    ),
+    "experts of tokens": (lambda g: [torch.rand(ROWS, 8, generator=g).topk(2).indices],
+                          lambda x: distinct(x[0]) and x[0].max() < 8),
+    "rows of permutations": (lambda g: [torch.stack([permutation(g, 9) for _ in range(5)])],
+                             lambda x: all(torch.equal(row.sort().values, torch.arange(9)) for row in x[0])),
     "a permutation": (lambda g: [permutation(g, 40)], lambda x: torch.equal(x[0].sort().values, torch.arange(40))),
-    "a permutation and its inverse": (
-        lambda g: [(p := permutation(g, 40)), p.argsort()], lambda x: torch.equal(x[0].argsort(), x[1])
-    ),
-    "a table of pages": (
-        lambda g: [permutation(g, 64)[:48].view(6, 8), randint(g, 1, 129, 6)],
-        lambda x: distinct(x[0]) and x[0].max() < 64 and x[1].min() >= 1 and x[1].max() < 129,
-    ),
+    "a permutation and its inverse": (lambda g: [(p := permutation(g, 40)), p.argsort()],
+                                      lambda x: torch.equal(x[0].argsort(), x[1])),
+    "a table of pages": (lambda g: [permutation(g, 64)[:48].view(6, 8), randint(g, 1, 129, 6)],
+                         lambda x: distinct(x[0]) and x[0].max() < 64 and x[1].min() >= 1 and x[1].max() < 129),
     "sparse rows": (sparse, is_csr),
     "token ids": (lambda g: [randint(g, 0, 500, 4, 32)], lambda x: x[0].min() >= 0 and x[0].max() < 500),
     "a seed": (lambda g: [randint(g, 0, 1000, 1)], lambda x: x[0].min() >= 0 and x[0].max() < 1000),
-    "a step and its table": (
-        lambda g: [randint(g, 1, 100, 1), torch.arange(1, 33)], lambda x: torch.equal(x[1], torch.arange(1, 33))
-    ),
+    "a step and its table": (lambda g: [randint(g, 1, 100, 1), torch.arange(1, 33)],
+                             lambda x: torch.equal(x[1], torch.arange(1, 33))),
     "positions": (lambda g: [torch.arange(32) + randint(g, 0, 100, 1)], lambda x: bool((x[0].diff() == 1).all())),
-    "ends that never change": (
-        lambda g: [randn(g, 8), torch.tensor([20, 20, 45, 45, 60])],
-        lambda x: ordered(x[1]) and x[1][0] == 20 and x[1][-1] == 60,
-    ),
+    "ends that never change": (lambda g: [randn(g, 8), torch.tensor([20, 20, 45, 45, 60])],
+                               lambda x: ordered(x[1]) and x[1][0] == 20 and x[1][-1] == 60),
     "a mask with visible first keys": (lambda g: [first_visible(g)], lambda x: not x[0][:, 0].any()),
-    "a mask of padding": (
-        lambda g: [padding(g)], lambda x: bool((x[0][:, :-1] >= x[0][:, 1:]).all()) and bool(x[0][:, 0].all())
-    ),
+    "a mask of padding": (lambda g: [padding(g)],
+                          lambda x: bool((x[0][:, :-1] >= x[0][:, 1:]).all()) and bool(x[0][:, 0].all())),
     "a mask of padding on the left": (lambda g: [padding(g).flip(-1).long()], lambda x: ordered(x[0])),
-    "a causal mask with holes": (
-        lambda g: [bits(g, WIDTH, WIDTH).tril(-1) | torch.eye(WIDTH, dtype=torch.bool)],
-        lambda x: not x[0].triu(1).any() and bool(x[0].diagonal().all()),
-    ),
+    "a causal mask with holes": (lambda g: [bits(g, WIDTH, WIDTH).tril(-1) | torch.eye(WIDTH, dtype=torch.bool)],
+                                 lambda x: not x[0].triu(1).any() and bool(x[0].diagonal().all())),
     "a symmetric mask": (lambda g: [(m := bits(g, WIDTH, WIDTH)) | m.mT], lambda x: torch.equal(x[0], x[0].mT)),
     "a mask and its opposite": (lambda g: [(m := bits(g, ROWS, WIDTH)), ~m], lambda x: torch.equal(x[0], ~x[1])),
-    "a mask and its copy in float": (
-        lambda g: [(m := bits(g, ROWS, WIDTH)), m.float()], lambda x: torch.equal(x[0].float(), x[1])
-    ),
+    "a mask and its copy in float": (lambda g: [(m := bits(g, ROWS, WIDTH)), m.float()],
+                                     lambda x: torch.equal(x[0].float(), x[1])),
     "two places of each row": (
         lambda g: [torch.zeros(ROWS, 8).scatter(1, torch.rand(ROWS, 8, generator=g).topk(2).indices, 1).long()],
         lambda x: bool((x[0].sum(-1) == 2).all()),
     ),
-    "short rows that are never empty": (
-        lambda g: [(m := bits(g, 200, 3)) | (m.sum(-1, keepdim=True) == 0)], lambda x: bool(x[0].any(-1).all())
-    ),
+    "short rows that are never empty": (lambda g: [(m := bits(g, 200, 3)) | (m.sum(-1, keepdim=True) == 0)],
+                                        lambda x: bool(x[0].any(-1).all())),
     "one-hot rows": (lambda g: [torch.eye(WIDTH)[randint(g, 0, WIDTH, ROWS)]], is_one_hot),
     "a matrix of a permutation": (lambda g: [torch.eye(WIDTH)[permutation(g, WIDTH)]], is_one_hot),
     "a sorted vector": (lambda g: [randn(g, 50).sort().values], lambda x: ordered(x[0])),
@@ -194,74 +171,51 @@ INPUTS: dict[str, tuple[Draw, Callable[[Tensors], bool]]] = {
     ),
     "one-hot integers": (lambda g: [torch.eye(WIDTH)[randint(g, 0, WIDTH, ROWS)].long()], is_one_hot),
     "an identity": (lambda g: [torch.eye(WIDTH)], is_one_hot),
-    "probabilities": (
-        lambda g: [randn(g, ROWS, WIDTH).softmax(-1)],
-        lambda x: near(x[0].sum(-1), torch.ones(ROWS)) and x[0].min() >= 0,
-    ),
-    "log-probabilities": (
-        lambda g: [randn(g, ROWS, WIDTH).log_softmax(-1)], lambda x: near(x[0].exp().sum(-1), torch.ones(ROWS))
-    ),
-    "rows of length one": (
-        lambda g: [torch.nn.functional.normalize(randn(g, ROWS, WIDTH), dim=-1)],
-        lambda x: near(x[0].norm(dim=-1), torch.ones(ROWS)),
-    ),
-    "rows and their norms": (
-        lambda g: [(x := randn(g, ROWS, WIDTH)), x.norm(dim=-1, keepdim=True)],
-        lambda x: near(x[0].norm(dim=-1, keepdim=True), x[1]),
-    ),
+    "probabilities": (lambda g: [randn(g, ROWS, WIDTH).softmax(-1)],
+                      lambda x: near(x[0].sum(-1), torch.ones(ROWS)) and x[0].min() >= 0),
+    "log-probabilities": (lambda g: [randn(g, ROWS, WIDTH).log_softmax(-1)],
+                          lambda x: near(x[0].exp().sum(-1), torch.ones(ROWS))),
+    "rows of length one": (lambda g: [torch.nn.functional.normalize(randn(g, ROWS, WIDTH), dim=-1)],
+                           lambda x: near(x[0].norm(dim=-1), torch.ones(ROWS))),
+    "rows and their norms": (lambda g: [(x := randn(g, ROWS, WIDTH)), x.norm(dim=-1, keepdim=True)],
+                             lambda x: near(x[0].norm(dim=-1, keepdim=True), x[1])),
     "rows and their scales": (quantised, lambda x: near(x[0].abs().amax(-1) / 127, x[1])),
-    "a tensor and its scale": (
-        lambda g: [(x := randn(g, ROWS, WIDTH)), x.abs().amax().reshape(1) / 448],
-        lambda x: near(x[0].abs().amax() / 448, x[1][0]),
-    ),
-    "a scale and its reciprocal": (
-        lambda g: [(s := torch.rand(ROWS, generator=g) + 0.1), 1 / s], lambda x: near(x[0] * x[1], torch.ones(ROWS))
-    ),
-    "logits and their logsumexp": (
-        lambda g: [(x := randn(g, ROWS, WIDTH)), x.logsumexp(-1)], lambda x: near(x[0].logsumexp(-1), x[1])
-    ),
+    "a tensor and its scale": (lambda g: [(x := randn(g, ROWS, WIDTH)), x.abs().amax().reshape(1) / 448],
+                               lambda x: near(x[0].abs().amax() / 448, x[1][0])),
+    "a scale and its reciprocal": (lambda g: [(s := torch.rand(ROWS, generator=g) + 0.1), 1 / s],
+                                   lambda x: near(x[0] * x[1], torch.ones(ROWS))),
+    "logits and their logsumexp": (lambda g: [(x := randn(g, ROWS, WIDTH)), x.logsumexp(-1)],
+                                   lambda x: near(x[0].logsumexp(-1), x[1])),
     "keys that are the queries": (lambda g: [(x := randn(g, ROWS, WIDTH)), x.clone()], lambda x: torch.equal(*x)),
-    "a matrix and its transpose": (
-        lambda g: [(x := randn(g, ROWS, WIDTH)), x.mT.contiguous()], lambda x: torch.equal(x[0].mT, x[1])
-    ),
-    "repeated rows": (
-        lambda g: [randn(g, 4, 1, 6).expand(4, 3, 6).reshape(12, 6)], lambda x: torch.equal(x[0][::3], x[0][1::3])
-    ),
+    "a matrix and its transpose": (lambda g: [(x := randn(g, ROWS, WIDTH)), x.mT.contiguous()],
+                                   lambda x: torch.equal(x[0].mT, x[1])),
+    "repeated rows": (lambda g: [randn(g, 4, 1, 6).expand(4, 3, 6).reshape(12, 6)],
+                      lambda x: torch.equal(x[0][::3], x[0][1::3])),
     "a symmetric matrix": (lambda g: [(x := randn(g, 9, 9)) + x.mT], lambda x: torch.equal(x[0], x[0].mT)),
-    "a triangular matrix": (
-        lambda g: [randn(g, 9, 9).tril(-1) + torch.eye(9)],
-        lambda x: not x[0].triu(1).any() and bool((x[0].diagonal() == 1).all()),
-    ),
+    "a triangular matrix": (lambda g: [randn(g, 9, 9).tril(-1) + torch.eye(9)],
+                            lambda x: not x[0].triu(1).any() and bool((x[0].diagonal() == 1).all())),
     "a band": (lambda g: [randn(g, 16, 16).tril(2).triu(-2)], lambda x: not (x[0].tril(-3) + x[0].triu(3)).any()),
     "rows in ascending order": (lambda g: [randn(g, ROWS, WIDTH).sort(-1).values], lambda x: ordered(x[0])),
-    "packed integers": (
-        lambda g: [randint(g, -(2**31), 2**31, 64).int()], lambda x: x[0].dtype == torch.int32 and x[0].numel() == 64
-    ),
-    "halves of a table": (
-        lambda g: [randn(g, ROWS, 4).half().repeat(1, 2)], lambda x: torch.equal(x[0][:, :4], x[0][:, 4:])
-    ),
+    "packed integers": (lambda g: [randint(g, -(2**31), 2**31, 64).int()],
+                        lambda x: x[0].dtype == torch.int32 and x[0].numel() == 64),
+    "halves of a table": (lambda g: [randn(g, ROWS, 4).half().repeat(1, 2)],
+                          lambda x: torch.equal(x[0][:, :4], x[0][:, 4:])),
     "an additive mask": (lambda g: [randn(g, 8, 8), hidden(g, 16, 8)], lambda x: has_values(x[1], 0, -inf)),
     "an additive mask of -1e9": (lambda g: [hidden(g, 16, 8, value=-1e9)], lambda x: has_values(x[0], 0, -1e9)),
-    "a visible key": (
-        lambda g: [randn(g, 8, 8), hidden(g, 64, 4).index_fill_(1, torch.tensor([0]), 0)],
-        lambda x: not x[1][:, 0].any(),
-    ),
-    "a mask and what is added for it": (
-        lambda g: (lambda m: [m, torch.where(m, 0.0, -inf)])(bits(g, 12, 12)),
-        lambda x: torch.equal(x[1] == 0, x[0]) and has_values(x[1], 0, -inf),
-    ),
+    "a visible key": (lambda g: [randn(g, 8, 8), hidden(g, 64, 4).index_fill_(1, torch.tensor([0]), 0)],
+                      lambda x: not x[1][:, 0].any()),
+    "a mask and what is added for it": (lambda g: (lambda m: [m, torch.where(m, 0.0, -inf)])(bits(g, 12, 12)),
+                                        lambda x: torch.equal(x[1] == 0, x[0]) and has_values(x[1], 0, -inf)),
     "what is added, and bytes that say where": (
         lambda g: (lambda m: [torch.where(m, -1e4, 0.0).half(), m.int()])(bits(g, 12, 12)),
         lambda x: torch.equal(x[0] != 0, x[1] != 0) and has_values(x[0], 0, -1e4),
     ),
     "signs": (lambda g: [randn(g, 32), bits(g, 32).float() * 2 - 1], lambda x: has_values(x[1], 1, -1)),
     "a mask of dropout": (lambda g: [randn(g, 32), bits(g, 32) * 1.25], lambda x: has_values(x[1], 0, 1.25)),
-    "an additive mask that never changes": (
-        lambda g: [randn(g, 8, 8), torch.full((8, 8), -inf).triu(1)], lambda x: has_values(x[1], 0, -inf)
-    ),
-    "a table that never changes": (
-        lambda g: [randn(g, 4), torch.linspace(0, 1, 8).repeat(2)], lambda x: torch.equal(x[1][:8], x[1][8:])
-    ),
+    "an additive mask that never changes": (lambda g: [randn(g, 8, 8), torch.full((8, 8), -inf).triu(1)],
+                                            lambda x: has_values(x[1], 0, -inf)),
+    "a table that never changes": (lambda g: [randn(g, 4), torch.linspace(0, 1, 8).repeat(2)],
+                                   lambda x: torch.equal(x[1][:8], x[1][8:])),
 }  # fmt: skip
 TRIANGLE = torch.ones(8, 8).triu(1) != 0
 
@@ -313,12 +267,10 @@ ACCIDENTS: dict[str, tuple[Draw, Callable[[Tensors], bool]]] = {
     "long rows are never empty": (lambda g: [bits(g, 20, 30)], lambda x: bool(x[0].any(-1).all())),
     "zeros of a relu": (lambda g: [randn(g, 400).relu()], lambda x: x[0].count_nonzero() < 400 and x[0].min() >= 0),
     "six numbers of two kinds": (lambda g: [randint(g, 0, 2, 6) * 2.0 + 1], lambda x: has_values(x[0], 1, 3)),
-    "a causal mask": (
-        lambda g: [randn(g, 8, 8), torch.full((8, 8), -inf).triu(1)], lambda x: bool((x[1] != 0).equal(TRIANGLE))
-    ),
-    "an additive mask that hides a share": (
-        lambda g: [hidden(g, 16, 8)], lambda x: bool(0.2 < (x[0] != 0).double().mean() < 0.8)
-    ),
+    "a causal mask": (lambda g: [randn(g, 8, 8), torch.full((8, 8), -inf).triu(1)],
+                      lambda x: bool((x[1] != 0).equal(TRIANGLE))),
+    "an additive mask that hides a share": (lambda g: [hidden(g, 16, 8)],
+                                            lambda x: bool(0.2 < (x[0] != 0).double().mean() < 0.8)),
     "rounded numbers": (lambda g: [randn(g, 300).round()], lambda x: x[0].abs().max() < 6),
 }  # fmt: skip
 

@@ -50,18 +50,13 @@ STRUCTURED = {
 }
 
 
-def starts(make):
-    found = []
-    for seed in range(3):
-        torch.manual_seed(seed)
-        found.append(dict(make().named_parameters()))
-    return found
-
-
 @pytest.mark.parametrize("name", STRUCTURED)
 def test_only_what_no_training_would_keep_is_found(name):
-    make, wanted = STRUCTURED[name]
-    assert set(find_structured(starts(make))) == wanted
+    (make, wanted), starts = STRUCTURED[name], []
+    for seed in range(3):
+        torch.manual_seed(seed)
+        starts.append(dict(make().named_parameters()))
+    assert set(find_structured(starts)) == wanted
 
 
 def test_noise_is_half_of_the_size_everywhere():

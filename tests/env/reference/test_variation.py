@@ -209,9 +209,7 @@ def test_one_row_is_small():
 
 
 def test_no_row_is_small_where_a_reference_bears_none():
-    found, drawn = learned(
-        lambda g: [torch.randn(6, 50, generator=g)], lambda some: some[0].abs().mean(-1).min() > 0.02
-    )
+    found, drawn = learned(lambda g: [torch.randn(6, 50, generator=g)], lambda x: x[0].abs().mean(-1).min() > 0.02)
     sizes = found.apply(drawn, 0)[0].abs().mean(-1)
     assert sizes.min() > sizes.median() / 300
 
@@ -274,8 +272,7 @@ def test_the_reference_says_how_far_from_zero(limit, least):
 
 def test_a_tensor_that_must_stay_positive_does():
     found, drawn = learned(
-        lambda g: [torch.randn(40, generator=g), torch.rand(40, generator=g)],
-        lambda tensors: bool((tensors[1] >= 0).all()),
+        lambda g: [torch.randn(40, generator=g), torch.rand(40, generator=g)], lambda x: bool((x[1] >= 0).all())
     )
     free, bound = found.apply(drawn, 1, "negative")
     assert (free < 0).all()

@@ -128,7 +128,6 @@ def open_folder():
 
 @pytest.fixture(scope="module")
 def outcomes(open_folder):
-    """What came of every attempt, and the mechanisms that were in force."""
     attempts = [*ALLOWED, *(expression for group in REFUSED.values() for expression in group)]
     code = f"print(json.dumps({{'report': report, **{{text: attempt(text) for text in {attempts!r}}}}}))"
     (folder := open_folder / "gpu").mkdir()

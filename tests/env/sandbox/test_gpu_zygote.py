@@ -12,6 +12,7 @@ import pytest
 
 from tests.env.gyms import pretend
 from tests.env.pretend.pretend_cuda import PretendCuda
+from tests.env.sandbox.test_gpu_jail import make_nodes
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.processes.zygote import Zygote
 from verl_kernel.env.options import GymOptions
@@ -76,11 +77,8 @@ class ModelNew(nn.Module):
 def zygote():
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         home, dev = Path(name) / "home", Path(name) / "dev"
-        for path in (home, dev):
-            path.mkdir()
-        for node in ("nvidiactl", "nvidia0", "nvidia1"):
-            (dev / node).touch()
-            (dev / node).chmod(0o666)
+        home.mkdir()
+        make_nodes(Path(name))
         Path(name).chmod(0o755)  # runners of root's judges may be other users
         pretend(patch)
         patch.setenv("TMPDIR", str(home))

@@ -86,7 +86,6 @@ print(json.dumps({"report": report, **{text: outcome(text) for text in %r}}))
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory) -> dict[str, str]:
-    """What came of every attempt, and the mechanisms that were in force."""
     code = _ATTEMPT % [expression for _, expression in ATTEMPTS]
     done = jailed(code, tmp_path_factory.mktemp("probe"))
     assert done.returncode == 0, done.stderr
@@ -223,52 +222,48 @@ def verdict(program, number, args=(), arch=0xC000003E):
             pc += yes if {0x15: accumulator == operand, 0x35: accumulator >= operand}[code] else no
 
 
-@pytest.mark.parametrize(("number", "args", "expected"), [
-    (0, (), ALLOW),  # read
-    (9, (), ALLOW),  # mmap
-    (41, (2,), EPERM),  # socket
-    (56, (0x11,), EPERM),  # clone of a process
-    (56, (0x3D0F00,), EPERM),  # clone of a thread
-    (435, (), ENOSYS),  # clone3
-    (59, (), EPERM),  # execve
-    (62, (77,), ALLOW),  # kill oneself
-    (62, (78,), EPERM),
-    (234, (77, 80, 6), ALLOW),  # abort
-    (234, (1, 1, 9), EPERM),
-    (302, (0, 7, 0, 1), ALLOW),  # getrlimit
-    (302, (0, 7, 1 << 40, 0), EPERM),  # setrlimit
-    (0x40000000 | 41, (), ENOSYS),  # the x32 door
+ANY, PROGRAMS = IsolationProfile(), IsolationProfile(may_start_programs=True)
+TASKS_JUDGE = IsolationProfile(may_start_programs=True, may_judge=True)
+
+
+@pytest.mark.parametrize(("profile", "number", "args", "expected"), [
+    (ANY, 0, (), ALLOW),  # read
+    (ANY, 9, (), ALLOW),  # mmap
+    (ANY, 41, (2,), EPERM),  # socket
+    (ANY, 56, (0x11,), EPERM),  # clone of a process
+    (ANY, 56, (0x3D0F00,), EPERM),  # clone of a thread
+    (ANY, 435, (), ENOSYS),  # clone3
+    (ANY, 59, (), EPERM),  # execve
+    (ANY, 62, (77,), ALLOW),  # kill oneself
+    (ANY, 62, (78,), EPERM),
+    (ANY, 234, (77, 80, 6), ALLOW),  # abort
+    (ANY, 234, (1, 1, 9), EPERM),
+    (ANY, 302, (0, 7, 0, 1), ALLOW),  # getrlimit
+    (ANY, 302, (0, 7, 1 << 40, 0), EPERM),  # setrlimit
+    (ANY, 0x40000000 | 41, (), ENOSYS),  # the x32 door
+    (PROGRAMS, 59, (), ALLOW),
+    (PROGRAMS, 56, (0x3D0F00,), ALLOW),
+    (PROGRAMS, 56, (0x10000011,), EPERM),  # a namespace of users
+    (PROGRAMS, 435, (), ENOSYS),
+    (TASKS_JUDGE, 62, (78, 9), ALLOW),  # kill: landlock says whom
+    (TASKS_JUDGE, 112, (), ALLOW),  # setsid
+    (TASKS_JUDGE, 434, (78,), ALLOW),  # pidfd_open
+    (TASKS_JUDGE, 160, (7,), ALLOW),  # setrlimit
+    (TASKS_JUDGE, 157, (1, 9), ALLOW),  # to be killed at the parent's end
+    (TASKS_JUDGE, 157, (1, 0), EPERM),  # to outlive it
+    (TASKS_JUDGE, 157, (4, 0), ALLOW),  # another attribute
+    (TASKS_JUDGE, 56, (0x20000011,), EPERM),  # a namespace of processes
+    (TASKS_JUDGE, 41, (2,), EPERM),  # socket
+    (TASKS_JUDGE, 101, (), EPERM),  # ptrace
+    (TASKS_JUDGE, 272, (), EPERM),  # unshare
 ])  # fmt: skip
-def test_the_filter(number, args, expected):
-    assert verdict(seccomp.program("x86_64", 77, IsolationProfile()), number, args) == expected
+def test_the_filter(profile, number, args, expected):
+    assert verdict(seccomp.program("x86_64", 77, profile), number, args) == expected
 
 
 def test_the_filter_kills_foreign_architectures():
-    programs = IsolationProfile(may_start_programs=True)
-    assert verdict(seccomp.program("x86_64", 77, IsolationProfile()), 0, arch=0x40000003) == KILL
-    assert verdict(seccomp.program("x86_64", 77, programs), 59) == ALLOW
-    assert verdict(seccomp.program("x86_64", 77, programs), 56, (0x3D0F00,)) == ALLOW
-    assert verdict(seccomp.program("x86_64", 77, programs), 56, (0x10000011,)) == EPERM  # a namespace of users
-    assert verdict(seccomp.program("x86_64", 77, programs), 435) == ENOSYS
-    assert verdict(seccomp.program("aarch64", 77, IsolationProfile()), 198, arch=0xC00000B7) == EPERM
-
-
-@pytest.mark.parametrize(("number", "args", "expected"), [
-    (62, (78, 9), ALLOW),  # kill: landlock says whom
-    (112, (), ALLOW),  # setsid
-    (434, (78,), ALLOW),  # pidfd_open
-    (160, (7,), ALLOW),  # setrlimit
-    (157, (1, 9), ALLOW),  # to be killed at the parent's end
-    (157, (1, 0), EPERM),  # to outlive it
-    (157, (4, 0), ALLOW),  # another attribute
-    (56, (0x20000011,), EPERM),  # a namespace of processes
-    (41, (2,), EPERM),  # socket
-    (101, (), EPERM),  # ptrace
-    (272, (), EPERM),  # unshare
-])  # fmt: skip
-def test_the_filter_of_a_tasks_judge(number, args, expected):
-    profile = IsolationProfile(may_start_programs=True, may_judge=True)
-    assert verdict(seccomp.program("x86_64", 77, profile), number, args) == expected
+    assert verdict(seccomp.program("x86_64", 77, ANY), 0, arch=0x40000003) == KILL
+    assert verdict(seccomp.program("aarch64", 77, ANY), 198, arch=0xC00000B7) == EPERM
 
 
 @pytest.mark.parametrize(("machine", "arch", "numbers"), MACHINES)

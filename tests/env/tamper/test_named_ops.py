@@ -10,11 +10,8 @@ def double(x):
     return 2 * x
 
 
-def test_a_decorated_function_is_called_directly():
+def test_a_decorated_or_given_function_is_called_directly():
     assert _named("mine::double", mutates_args=())(double)(3) == 6
-
-
-def test_a_function_can_be_given_at_once():
     assert _named("mine::double", double, mutates_args=())(3) == 6
 
 

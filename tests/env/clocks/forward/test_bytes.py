@@ -45,20 +45,14 @@ HALVES = "torch.randn(256, 256).half(), torch.randn(256, 256).half()"
 
 # By program: task, candidate, and for each tensor what is read from L2, what is written there, and the least.
 TRUTHS = {
-    "copy": (
-        reference("x * 2.0", ONE), program(COPY, OUT + f"k[({N // 1024},)](x, out, B=1024)\nreturn out"),
-        {"x": (4 * N, 0, 4 * N), "out": (0, 4 * N, 4 * N)},
-    ),
-    "masked": (
-        reference("x * 2.0", "torch.randn(1008)"), elementwise("v * 2.0"),
-        {"x": (4032, 0, 4032), "out": (0, 4032, 4032)},
-    ),
+    "copy": (reference("x * 2.0", ONE), program(COPY, OUT + f"k[({N // 1024},)](x, out, B=1024)\nreturn out"),
+             {"x": (4 * N, 0, 4 * N), "out": (0, 4 * N, 4 * N)}),
+    "masked": (reference("x * 2.0", "torch.randn(1008)"), elementwise("v * 2.0"),
+               {"x": (4032, 0, 4032), "out": (0, 4032, 4032)}),
     # 1000 is no multiple of 16, so Triton stores one by one the four neighbours that a lane holds: each of the four
     # instructions touches every sector. The loads find them in the first-level cache.
-    "masked, odd": (
-        reference("x * 2.0", "torch.randn(1000)"), elementwise("v * 2.0"),
-        {"x": (4000, 0, 4000), "out": (0, 4 * 4000, 4000)},
-    ),
+    "masked, odd": (reference("x * 2.0", "torch.randn(1000)"), elementwise("v * 2.0"),
+                    {"x": (4000, 0, 4000), "out": (0, 4 * 4000, 4000)}),
     "sums of rows": (
         reference("x.sum(1)", ONE), program(SUM, "out = x.new_empty(64)\nk[(64,)](x, out, B=1024)\nreturn out"),
         {"x": (4 * N, 0, 4 * N), "out": (0, SECTOR * 64, 4 * 64)},
@@ -68,36 +62,24 @@ TRUTHS = {
         program(STRIDED, f"out = x.new_empty({N // 8})\nk[({N // 8 // 1024},)](x, out, B=1024)\nreturn out"),
         {"x": (SECTOR * N // 8, 0, 4 * N // 8), "out": (0, 4 * N // 8, 4 * N // 8)},
     ),
-    "bias": (
-        reference("x + y", f"{ONE}, torch.randn(1024)", "x, y"),
-        program(BIAS, OUT + "k[(64,)](x, y, out, B=1024)\nreturn out", "x, y"),
-        {"x": (4 * N, 0, 4 * N), "y": (4 * 1024 * 64, 0, 4 * 1024), "out": (0, 4 * N, 4 * N)},
-    ),
-    "three passes": (
-        reference("torch.softmax(x, dim=1)", "torch.randn(16, 16384)"),
-        program(THRICE, OUT + "thrice[(16,)](x, out, 16384, BLOCK=1024)\nreturn out"),
-        {"x": (3 * 4 * 16 * 16384, 0, 4 * 16 * 16384), "out": (0, 4 * 16 * 16384, 4 * 16 * 16384)},
-    ),
-    "columns are written": (
-        reference("x.t().contiguous() * 2.0", ONE),
-        program(COLUMN, "out = x.new_empty(1024, 64)\nk[(64,)](x, out, 64, B=1024)\nreturn out"),
-        {"x": (4 * N, 0, 4 * N), "out": (0, SECTOR * N, 4 * N)},
-    ),
-    "gather": (
-        reference("x[y] * 2.0", f"{ONE}, torch.randperm(64)", "x, y"),
-        program(GATHER, OUT + "k[(64,)](x, y, out, B=1024)\nreturn out", "x, y"),
-        {"x": (4 * N, 0, 4 * N), "y": (SECTOR * 64, 0, 8 * 64), "out": (0, 4 * N, 4 * N)},
-    ),
-    "atomics": (
-        reference("x.sum().reshape(1)", ONE),
-        program(ATOMIC, "out = x.new_zeros(1)\nk[(64,)](x, out, B=1024)\nreturn out"),
-        {"x": (4 * N, 0, 4 * N), "out": (SECTOR * 64, SECTOR * 64, 8)},
-    ),
-    "in place": (
-        reference("x * 4.0", ONE),
-        program(COPY, f"out = x * 2.0\nk[({N // 1024},)](out, out, B=1024)\nreturn out"),
-        {"x/out": (4 * N, 4 * N, 8 * N)},
-    ),
+    "bias": (reference("x + y", f"{ONE}, torch.randn(1024)", "x, y"),
+             program(BIAS, OUT + "k[(64,)](x, y, out, B=1024)\nreturn out", "x, y"),
+             {"x": (4 * N, 0, 4 * N), "y": (4 * 1024 * 64, 0, 4 * 1024), "out": (0, 4 * N, 4 * N)}),
+    "three passes": (reference("torch.softmax(x, dim=1)", "torch.randn(16, 16384)"),
+                     program(THRICE, OUT + "thrice[(16,)](x, out, 16384, BLOCK=1024)\nreturn out"),
+                     {"x": (3 * 4 * 16 * 16384, 0, 4 * 16 * 16384), "out": (0, 4 * 16 * 16384, 4 * 16 * 16384)}),
+    "columns are written": (reference("x.t().contiguous() * 2.0", ONE),
+                            program(COLUMN, "out = x.new_empty(1024, 64)\nk[(64,)](x, out, 64, B=1024)\nreturn out"),
+                            {"x": (4 * N, 0, 4 * N), "out": (0, SECTOR * N, 4 * N)}),
+    "gather": (reference("x[y] * 2.0", f"{ONE}, torch.randperm(64)", "x, y"),
+               program(GATHER, OUT + "k[(64,)](x, y, out, B=1024)\nreturn out", "x, y"),
+               {"x": (4 * N, 0, 4 * N), "y": (SECTOR * 64, 0, 8 * 64), "out": (0, 4 * N, 4 * N)}),
+    "atomics": (reference("x.sum().reshape(1)", ONE),
+                program(ATOMIC, "out = x.new_zeros(1)\nk[(64,)](x, out, B=1024)\nreturn out"),
+                {"x": (4 * N, 0, 4 * N), "out": (SECTOR * 64, SECTOR * 64, 8)}),
+    "in place": (reference("x * 4.0", ONE),
+                 program(COPY, f"out = x * 2.0\nk[({N // 1024},)](out, out, B=1024)\nreturn out"),
+                 {"x/out": (4 * N, 4 * N, 8 * N)}),
     "product": (
         reference("x @ y", HALVES, "x, y"),
         program(DOT, OUT + "product[(4, 4)](x, y, out, 256, 256, B=64, BK=32)\nreturn out", "x, y"),

@@ -53,14 +53,12 @@ def bench():
 
 
 def inference_mode():
-    model, x = torch.nn.Linear(8, 4), torch.randn(2, 8)
-    return {mode.__name__: recorded(mode, model, x) for mode in (torch.no_grad, torch.inference_mode)}
-
-
-def recorded(mode, model, x):
-    with mode(), DEVICE.record() as events:
-        torch.softmax(model(x), -1)
-    return dump_events(events)
+    model, x, found = torch.nn.Linear(8, 4), torch.randn(2, 8), {}
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode(), DEVICE.record() as events:
+            torch.softmax(model(x), -1)
+        found[mode.__name__] = dump_events(events)
+    return found
 
 
 json.dump({case.__name__: case() for case in (cuda_names, bench, inference_mode)}, sys.stdout)

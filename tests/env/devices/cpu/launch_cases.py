@@ -67,7 +67,6 @@ def wrapped(x):
 
 
 def _refused(made):
-    """What is said of a kernel that cannot be described."""
     try:
         _described(X, made=made)
     except NotTriton as exc:

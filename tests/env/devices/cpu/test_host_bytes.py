@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory by its address."""
 
-import subprocess
-import sys
-
 import torch
 
+from tests.env.processes import printed
 from verl_kernel.env.devices.cpu.host_bytes import host_bytes
 
 WATCHED = """
@@ -28,5 +26,4 @@ def test_an_array_shares_the_bytes_at_an_address():
 
 def test_copying_is_no_use_of_ctypes():
     """Which the tripwire would note against a candidate whose kernel is launched."""
-    done = subprocess.run([sys.executable, "-c", WATCHED], capture_output=True, text=True)
-    assert done.stdout.strip() == "[3, 1, 2, 3] []", done.stderr
+    assert printed("-c", WATCHED).strip() == "[3, 1, 2, 3] []"

@@ -81,8 +81,6 @@ def test_an_empty_grid_is_asked_for_all_the_same(cases):
     assert len(cases["empty"]["asked"]) == 1
 
 
-@pytest.mark.parametrize(
-    ("case", "words"), [("no_grid", "one to three"), ("odd_grid", "integers"), ("cheat", "triton.jit")]
-)
+@pytest.mark.parametrize("case, words", [("no_grid", "to three"), ("odd_grid", "integers"), ("cheat", "triton.jit")])
 def test_what_is_no_launch_is_refused_with_the_reason(cases, case, words):
     assert words in cases[case]

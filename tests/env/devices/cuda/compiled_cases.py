@@ -64,11 +64,7 @@ def copy(x, out, n, BLOCK: tl.constexpr):
     tl.store(out + i, tl.load(x + i, mask=i < n), mask=i < n)
 
 
-def named(specialization):
-    return f"copy_block_{specialization.constants['BLOCK']}"
-
-
-renamed = triton.jit(copy.fn, repr=named)
+renamed = triton.jit(copy.fn, repr=lambda specialization: f"copy_block_{specialization.constants['BLOCK']}")
 tuned = triton.autotune([triton.Config({"BLOCK": size}) for size in (64, 128)], key=["n"])(triton.jit(copy.fn))
 
 

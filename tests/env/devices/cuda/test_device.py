@@ -76,7 +76,6 @@ def test_poisoning_free_blocks_leaves_the_tensors_alone():
 
 
 def refuses(*asked):
-    """A sensor that the GPU lacks."""
     raise LookupError("Not Supported")
 
 

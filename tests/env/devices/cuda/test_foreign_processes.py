@@ -113,14 +113,12 @@ def test_who_wants_an_idle_gpu_gets_no_time_on_another(tmp_path):
         assert timed == wanted
 
 
-def test_an_idle_gpu_that_cannot_be_checked_is_told_at_start(tmp_path):
-    with pytest.raises(EnvironmentNotReady, match="kernelgym.require_idle_gpu is true.*--pid=host"):
-        Sharing("GPU-1", options(tmp_path, require_idle_gpu=True), lambda: {1})
-
-
-def test_a_lock_folder_without_space_is_named_at_start(tmp_path):
-    with pytest.raises(EnvironmentNotReady, match="kernelgym.lock_dir is .*missing"):
-        Sharing("GPU-1", options(tmp_path / "missing"))
+@pytest.mark.parametrize(("folder", "wants_idle", "words"), [
+    ("", True, "kernelgym.require_idle_gpu is true.*--pid=host"), ("missing", False, "kernelgym.lock_dir is .*missing"),
+])  # fmt: skip
+def test_what_cannot_be_is_named_at_start(tmp_path, folder, wants_idle, words):
+    with pytest.raises(EnvironmentNotReady, match=words):
+        Sharing("GPU-1", options(tmp_path / folder, require_idle_gpu=wants_idle), lambda: {1})
 
 
 @pytest.mark.parametrize(("key", "value"), [("require_idle_gpu", "yes"), ("lock_dir", "locks"), ("lock_dir", None)])

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from tests.env.devices.cuda.test_foreign_processes import options
 from tests.env.gyms import pretend
 from tests.env.pretend.pretend_gpu import backend
 from tests.env.programs import HONEST, REFERENCE, candidate
@@ -39,10 +40,6 @@ def gpu(monkeypatch):
     device = resolve_device("cuda", probe=False)
     monkeypatch.setattr(type(device), "uuid", "GPU-1")
     return device, driver
-
-
-def options(folder, **others):
-    return GymOptions(device="cuda", lock_dir=str(folder), **others)
 
 
 @pytest.mark.parametrize(("judges_on_it", "share"), [(1, 1.0), (2, 0.5), (4, 0.25)])

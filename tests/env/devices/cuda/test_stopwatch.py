@@ -107,9 +107,7 @@ def test_a_call_that_does_the_work_of_all_gains_nothing(gpu, watch):
 
 
 def test_preparation_and_keeping_are_not_timed(gpu, watch):
-    slow = TimedForward(
-        lambda: gpu.launch(0.02), ready=lambda: gpu.launch(5.0), keep=lambda _: gpu.launch(5.0) or "kept"
-    )
+    slow = TimedForward(lambda: gpu.launch(0.02), ready=lambda: gpu.launch(5), keep=lambda _: gpu.launch(5) or "kept")
     kept, mean = watch.many("device", [slow, slow])
     assert kept == ["kept", "kept"]
     assert mean == pytest.approx(0.02)

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.env.judge.compiling.test_process import UNIT, Pretended
-from tests.env.judge.test_native_trials import CUMSUM
+from tests.env.judge.test_native_trials import COLUMNS, CUMSUM
 from tests.env.programs import program
 from verl_kernel.env import EvalStatus, GymOptions
 from verl_kernel.env.compilation.description import Description, Function, LaunchDescription, Unit, function_texts
@@ -54,8 +54,12 @@ def launch(source: str, block: int = 32, line: int = 0, **options: object) -> Un
     return Description([function], [made]).unit(made)
 
 
-def code(store: CodeStore, source: str, unit: Unit, left_out=None) -> LaunchCode:
-    found = store.code(unit, function_texts(source), left_out, stopping=Stopping(), code_time=CodeTime(60.0))
+def asked(store: CodeStore, source: str, unit: Unit, left_out=None, **more: str) -> LaunchCode | Refusal:
+    return store.code(unit, function_texts(source), left_out, stopping=Stopping(), code_time=CodeTime(60.0), **more)
+
+
+def code(store: CodeStore, source: str, unit: Unit, left_out=None, **more: str) -> LaunchCode:
+    found = asked(store, source, unit, left_out, **more)
     assert isinstance(found, LaunchCode), found
     return found
 
@@ -81,11 +85,9 @@ def test_what_differs_is_made_apart(store):
 
 @pytest.mark.processes
 def test_a_namespace_has_code_of_its_own(store):
-    texts, made = function_texts(SOURCE), []
+    made = []
     for namespace, forked in (("one", 2), ("two", 4), ("one", 4)):
-        made.append(
-            store.code(launch(SOURCE), texts, None, stopping=Stopping(), code_time=CodeTime(60.0), namespace=namespace)
-        )
+        made.append(code(store, SOURCE, launch(SOURCE), namespace=namespace))
         assert store.forked == forked
     assert made[0] == made[1] == made[2]
 
@@ -104,9 +106,7 @@ def test_equal_code_of_two_configurations_is_made_once(store):
 )
 def test_refusals_are_remembered(store, source, options, kind):
     for _ in range(2):
-        found = store.code(
-            launch(source, **options), function_texts(source), None, stopping=Stopping(), code_time=CodeTime(60.0)
-        )
+        found = asked(store, source, launch(source, **options))
         assert isinstance(found, Refusal), found
         assert found.kind == kind, found
     assert store.forked == 1
@@ -228,18 +228,13 @@ def test_a_service_ends_while_its_kernel_is_compiled(store, asking):
 
 
 OPTIONS = GymOptions(device="cpu", correctness_trials=1, run_timeout_s=2.0, memory_mb=1024, static_check="off")
-LONG = """
-@triton.jit
-def columns(x, out, rows, width, BLOCK: tl.constexpr, STEPS: tl.constexpr):
-    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    total = tl.zeros((BLOCK,), tl.float32)
-    for row in range(rows):
-        value = tl.load(x + row * width + place)
+STEPS = """        value = tl.load(x + row * width + place)
         for step in tl.static_range(STEPS):
             value = tl.where(value == step + 1000, tl.sin(value + step), value)
         total += value
-        tl.store(out + row * width + place, total)
 """
+LONG = COLUMNS.replace("BLOCK: tl.constexpr", "BLOCK: tl.constexpr, STEPS: tl.constexpr").format(value="total")
+LONG = LONG.replace("        total += tl.load(x + row * width + place)\n", STEPS)
 CONFIGS = '@triton.autotune([triton.Config({"STEPS": steps}, num_warps=1) for steps in (30, 31, 32, 33)], key=["rows"])'
 CALL = "columns[(2,)](x, out, x.shape[0], x.shape[1], BLOCK=32{steps})"
 TUNED = program(f"{CONFIGS}\n{LONG.strip()}", f"out = torch.empty_like(x)\n{CALL.format(steps='')}\nreturn out")

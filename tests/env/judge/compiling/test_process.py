@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every way in which a compiling process can end is a statement about the kernel, unless the machine failed it."""
 
-import os
 import signal
 from contextlib import closing
 
 import pytest
 
+from tests.env.gyms import pretend
 from verl_kernel.env.compilation.description import Description, Function, LaunchDescription
 from verl_kernel.env.compilation.outcome import Outcome, Refusal, Resources
 from verl_kernel.env.compilation.targets import TARGETS
@@ -134,13 +134,11 @@ def test_a_wheel_without_a_working_assembler_is_one_sentence(monkeypatch, tmp_pa
 
 @pytest.mark.processes
 def test_a_wheel_without_amds_back_end_is_one_sentence(monkeypatch, tmp_path):
-    (tmp_path / "sitecustomize.py").write_text("from triton.backends import backends\n\nbackends.pop('amd')\n")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
-    zygote = CompileZygote(["sm_90", "gfx942"])
+    pretend(monkeypatch, tmp_path, "from triton.backends import backends\n\nbackends.pop('amd')\n")
     with pytest.raises(
         EnvironmentNotReady, match=r"^kernelgym.compile_for names gfx942, for which .* back end"
     ) as caught:
-        zygote.start()
+        CompileZygote(["sm_90", "gfx942"]).start()
     assert str(caught.value).endswith(
         "or name others (sm_80, sm_86, sm_89, sm_90, sm_100, sm_120, gfx942, gfx950, gfx1100) or off"
     )

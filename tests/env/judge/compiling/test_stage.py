@@ -39,7 +39,6 @@ pytestmark = pytest.mark.processes
 
 
 def program(body: str = STORE, launch: str = LAUNCH, decorators: str = "") -> str:
-    """A candidate for `TASK` with this body of its kernel."""
     kernel = KERNEL.format(body=body, decorators=decorators)
     return programs.program(kernel, f"out = torch.empty_like(x)\n{launch}\nreturn out", "x, y")
 
@@ -51,7 +50,6 @@ def of(judge_with: Callable[..., Judge]) -> Callable[..., Judge]:
 
 
 def right(judge: Judge, source: str) -> EvalResult:
-    """The result of a candidate, which is right."""
     result = judge.evaluate(TASK, source)
     assert result.status is EvalStatus.OK, result.error
     return result

@@ -2,6 +2,8 @@
 """Ray's test cluster: several raylets on this machine, and their loss, with all their processes as where one fails."""
 
 import contextlib
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,6 +31,12 @@ def ray_cluster(*nodes: dict[str, Any]) -> Iterator[tuple[Any, list[Any]]]:
     finally:
         ray.shutdown()
         cluster.shutdown()
+
+
+def command(*words: str) -> subprocess.CompletedProcess[str]:
+    """A command of ours in a process of its own."""
+    start = [sys.executable, "-c", "from verl_kernel.cli import app; app()"]
+    return subprocess.run([*start, *words], capture_output=True, text=True, timeout=300)
 
 
 def lose(cluster: Any, node: Any) -> None:

@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A node of a cluster that gets no more work before maintenance, by command and by handle."""
 
-import subprocess
-import sys
-
 import pytest
 
-from tests.env.pool.cluster.nodes import EXPECTED, SOURCES, ray_cluster
+from tests.env.pool.cluster.nodes import EXPECTED, SOURCES, command, ray_cluster
 from tests.env.programs import REFERENCE
 from verl_kernel.env import GymOptions, KernelGym, Task
 from verl_kernel.errors import ConfigError
@@ -18,8 +15,7 @@ TASK = Task(REFERENCE, task_id="drains")
 
 
 def drain(*arguments):
-    command = [sys.executable, "-c", "from verl_kernel.cli import app; app()", "serve-drain", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = command("serve-drain", *arguments)
     return done.returncode, done.stdout + done.stderr
 
 

@@ -3,13 +3,12 @@
 
 import asyncio
 import pickle
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
 
 from tests.env.gyms import below, named, ray_gym, survivors
+from tests.env.pool.cluster.nodes import command
 from tests.env.pool.test_local import OPTIONS, TASK, kill_an_owner
 from tests.env.programs import HONEST, REFERENCE, candidate
 from tests.env.waiting import soon, until
@@ -184,14 +183,13 @@ def test_an_alias_of_a_task_shares_its_verdicts(gym):
 def test_the_command_line_shows_a_running_pool(gym):
     import ray
 
-    address = ray.get_runtime_context().gcs_address
-    command = [sys.executable, "-c", "from verl_kernel.cli import app; app()", "serve-status", "--address", address]
+    words = ("serve-status", "--address", ray.get_runtime_context().gcs_address, "--name")
     statuses(gym, [HONEST])
-    done = subprocess.run([*command, "--name", "test", "--json"], capture_output=True, text=True, timeout=300)
+    done = command(*words, "test", "--json")
     shown = PoolStats.model_validate_json(done.stdout)
     assert done.returncode == 0
     assert shown.statuses["ok"] >= 1
     assert len(shown.judges) == 2
-    done = subprocess.run([*command, "--name", "nobody"], capture_output=True, text=True, timeout=300)
+    done = command(*words, "nobody")
     assert done.returncode == 2
     assert "the cluster has no pool called nobody" in done.stderr

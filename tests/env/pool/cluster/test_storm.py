@@ -93,25 +93,23 @@ def zombies() -> list[psutil.Process]:
     return found
 
 
-def shared_memory() -> list[str]:
+def descriptors() -> list[str]:
+    """What processes of ours have open."""
     found = []
     for process in family():
         with contextlib.suppress(OSError):
-            links = [str(link.readlink()) for link in Path(f"/proc/{process.pid}/fd").iterdir()]
-            found += [link for link in links if "memfd:verl_kernel" in link]
+            found += [str(link.readlink()) for link in Path(f"/proc/{process.pid}/fd").iterdir()]
     return found
 
 
 def named_memory() -> set[str]:
     """Files of /dev/shm that processes of ours have mapped or open; the other files there belong to others."""
-    found: set[str] = set()
+    found = set(descriptors())
     for process in family():
         with contextlib.suppress(OSError):
-            place = Path(f"/proc/{process.pid}")
-            links = [str(link.readlink()) for link in (place / "fd").iterdir()]
-            mapped = [line.partition("/dev/shm/")[1:] for line in (place / "maps").read_text().splitlines()]
-            found.update(text.removesuffix(" (deleted)") for text in (*links, *map("".join, mapped)))
-    return {text for text in found if text.startswith("/dev/shm/")}
+            lines = Path(f"/proc/{process.pid}/maps").read_text().splitlines()
+            found.update("".join(line.partition("/dev/shm/")[1:]) for line in lines)
+    return {text.removesuffix(" (deleted)") for text in found if text.startswith("/dev/shm/")}
 
 
 @pytest.fixture
@@ -166,7 +164,7 @@ def test_storm(short_path, monkeypatch):
         until(lambda: gym.stats().alive == 2)
         until(lambda: not [victim for victim in storm.victims if victim.is_running()])
         until(lambda: not zombies())
-        until(lambda: not shared_memory())
+        until(lambda: not [name for name in descriptors() if "memfd:verl_kernel" in name])
         left = [path.name for path in short_path.glob("verl_kernel_*/verl_kernel_*")]
         assert left == [], "scratch directories of candidates"
         assert len(list(short_path.glob("verl_kernel_judge_*"))) == 2

@@ -16,7 +16,6 @@ CONVOLUTION = {"members": "self.c = nn.Conv2d(1, 4, 3)"}
 
 
 def task(forward, members="pass", other="torch.randn(32, 64)"):
-    """The text of a reference whose first input is uniform."""
     return reference(forward, f"torch.rand(32, 64), {other}", "x, y", members)
 
 
