@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 
@@ -237,8 +239,18 @@ def numbers(names: str, *modules: ModuleType) -> dict[str, int]:
     return {name: next(vars(module)[name] for module in modules if hasattr(module, name)) for name in names.split()}
 
 
+_WORD = re.compile(r"^  (%\S+ = load \w+|store \w+ \S+), (%\S+)\[(\S+)\]$", re.M)
+"""A word of an array that is read or written, as in `%warp = load ptr, %ctx[@ENTRY@]`."""
+
+
 def filled(text: str, values: Mapping[str, int]) -> str:
-    """Replace each `@NAME@` in a text by its number."""
+    """Replace each `@NAME@` in a text by its number, and each word of an array by LLVM's address of it."""
     for name, value in values.items():
         text = text.replace(f"@{name}@", str(value))
-    return text
+    numbers = itertools.count()
+
+    def addressed(match: re.Match[str]) -> str:
+        pointer = f"%word.{next(numbers)}"
+        return f"  {pointer} = getelementptr i64, ptr {match[2]}, i64 {match[3]}\n  {match[1]}, ptr {pointer}"
+
+    return _WORD.sub(addressed, text)
