@@ -204,6 +204,21 @@ class FunctionWriter(Writer):
         """Branch to one of two blocks."""
         self.do(f"br i1 {condition}, label %{yes}, label %{no}")
 
+    def begin_if(self, condition: str, yes: str, no: str) -> None:
+        """Branch to one of two blocks, and begin the first one."""
+        self.branch(condition, yes, no)
+        self.label(yes)
+
+    def begin_unless(self, condition: str, yes: str, no: str) -> None:
+        """Branch to one of two blocks, and begin the second one."""
+        self.branch(condition, yes, no)
+        self.label(no)
+
+    def fall_into(self, label: str) -> None:
+        """Begin a block in which the current one continues."""
+        self.do(f"br label %{label}")
+        self.label(label)
+
     def mask(self, bits: str) -> str:
         """Convert the bits of an integer to a mask with one truth value per lane."""
         return self.op(f"bitcast i32 {bits} to {MASK}")
@@ -215,18 +230,14 @@ class FunctionWriter(Writer):
 
     def each_lane(self, bits: str, begin: str, body: Callable[[str], None]) -> None:
         """Run code for each lane of a mask, in order, from the current block `begin`; continues in `lanes_done`."""
-        self.do("br label %lane")
-        self.label("lane")
+        self.fall_into("lane")
         lane = self.op(f"phi i32 [ 0, %{begin} ], [ %next_lane, %lane_end ]")
         chosen = self.op(f"trunc i32 {self.op(f'lshr i32 {bits}, {lane}')} to i1")
-        self.branch(chosen, "lane_body", "lane_end")
-        self.label("lane_body")
+        self.begin_if(chosen, "lane_body", "lane_end")
         body(lane)
-        self.do("br label %lane_end")
-        self.label("lane_end")
+        self.fall_into("lane_end")
         self.do(f"%next_lane = add i32 {lane}, 1")
-        self.branch(self.op(f"icmp ult i32 %next_lane, {LANES}"), "lane", "lanes_done")
-        self.label("lanes_done")
+        self.begin_unless(self.op(f"icmp ult i32 %next_lane, {LANES}"), "lane", "lanes_done")
 
 
 def stride(size: int, bits: int) -> str:
