@@ -13,8 +13,9 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import IO, NoReturn, cast
+from typing import IO, cast
 
 import torch
 
@@ -22,6 +23,7 @@ from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.devices import CPU_VARIABLES
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.ipc import channel as channels
+from verl_kernel.env.ipc import fork_loop
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message, ProtocolError
 from verl_kernel.env.ipc.messages import Fork, Forked, ForkRequest, Prepare, Ready, Reap, Reaped
 from verl_kernel.env.ipc.shared_memory import SharedMemory
@@ -101,33 +103,24 @@ def fork_server(serve: Callable[[int], None], variables: Mapping[str, str]) -> F
     errors = tempfile.TemporaryFile()  # noqa: SIM115  closed with the zygote
     pid = os.fork()
     if pid == 0:
-        _become_zygote(theirs, errors, serve, variables)
+        fork_loop.end_after(partial(_serve_judge, theirs, errors, serve, variables))
     theirs.close()
     return ForkedZygote(pid, ours, errors)
 
 
-def _become_zygote(
+def _serve_judge(
     sock: socket.socket, errors: IO[bytes], serve: Callable[[int], None], variables: Mapping[str, str]
-) -> NoReturn:
-    status = 1
-    try:
-        os.setsid()
-        os.environ.update(variables)
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for fd, source in ((0, nothing), (1, nothing), (2, errors.fileno())):
-            os.dup2(source, fd)
-        keep = sock.detach()
-        # No descriptor of the judge may survive: not its sockets, not its files.
-        os.closerange(3, keep)
-        os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX"))
-        serve(keep)
-        status = 0
-    except BaseException:  # noqa: BLE001  the judge reads the traceback; this copy must not return to its caller
-        sys.excepthook(*sys.exc_info())
-    finally:
-        with suppress(BaseException):
-            sys.stderr.flush()
-        os._exit(status)
+) -> None:
+    os.setsid()
+    os.environ.update(variables)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for fd, source in ((0, nothing), (1, nothing), (2, errors.fileno())):
+        os.dup2(source, fd)
+    keep = sock.detach()
+    # No descriptor of the judge may survive: not its sockets, not its files.
+    os.closerange(3, keep)
+    os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX"))
+    serve(keep)
 
 
 _START_S = 300.0
