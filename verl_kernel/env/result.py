@@ -392,11 +392,6 @@ class EvalResult(Record):
         return self.model_copy(update={"speedup": self.worst_speedup, "speedup_low": min(lows, default=None)})
 
     @property
-    def wrong_sizes(self) -> tuple[str, ...]:
-        """Names of the sizes at which the candidate is not right."""
-        return tuple(verdict.name for verdict in self.sizes or () if verdict.status is not EvalStatus.OK)
-
-    @property
     def is_simulated(self) -> bool:
         """Whether times are those of a simulated GPU."""
         return self.timing_source == "simulated" or self.is_unvalidated
