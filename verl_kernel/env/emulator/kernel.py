@@ -96,9 +96,6 @@ def _whole_words(item: Buffer) -> Buffer:
     return replace(item, address=start, bytes=end - start)
 
 
-# Describes faults of native code in sentences.
-
-
 FAULTS = {
     context.OUT_OF_BOUNDS: "out_of_bounds",
     context.MISALIGNED: "misaligned",

@@ -200,9 +200,6 @@ def order_text(key: Key) -> tuple[FunctionWriter, str]:
     return body, body.text("void", key, (f"{ADDRESSES} %addresses", "i32 %lanes", "ptr %ctx", "ptr %site"))
 
 
-# Logs accesses to global memory while a block runs, with the bytes that memory held.
-
-
 def log_text(key: Key) -> tuple[FunctionWriter, str]:
     """`log_<verb>_<bits>_<count>(addresses, lanes, ctx, site)`: add a record to the log, if it is not full."""
     verb, bits, count = str(key[1]), int(key[2]), int(key[3])

@@ -174,9 +174,6 @@ READS, ACQUIRES, WRITES, RELEASES, FENCES, REPLACES = (1 << bit for bit in range
 """Marks of an event: what it does, and whether it is a store, which ends the effect of an earlier release."""
 
 
-# Writes a function of the library.
-
-
 MASK = f"<{LANES} x i1>"
 """LLVM's type of a truth value for each lane."""
 POINTERS = f"<{LANES} x ptr>"
