@@ -71,7 +71,7 @@ def serving(
             wait_for(lambda: server.started)
             yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         finally:
-            service.desk.stop_waiting()
+            service.queue.stop_waiting()
             server.should_exit = True
             thread.join()
             record.close()

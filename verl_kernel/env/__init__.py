@@ -11,118 +11,70 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from verl_kernel.env.backends import refuse_simulating, resolve_device
-    from verl_kernel.env.clocks.statistics import is_parity
-    from verl_kernel.env.compilation.targets import target_limits
-    from verl_kernel.env.conformance.suite import check_evaluator
-    from verl_kernel.env.gpus import Gpu, gpu_named
-    from verl_kernel.env.isolation_probe import granted_isolation
-    from verl_kernel.env.judge.judge import Judge
-    from verl_kernel.env.judge.trials.plan import TrialChoice
-    from verl_kernel.env.options import GymOptions
-    from verl_kernel.env.parse import parse_once
-    from verl_kernel.env.pool.cluster.gym import KernelGym
-    from verl_kernel.env.pool.cluster.router import CONTROL
-    from verl_kernel.env.pool.judge_process import JudgeProcess
-    from verl_kernel.env.pool.local import LocalPool
-    from verl_kernel.env.pool.stats import PoolStats
-    from verl_kernel.env.reference.defects.findings import Audit, Finding
-    from verl_kernel.env.reference.kinds import KINDS
-    from verl_kernel.env.result import (
-        Change,
-        CompiledKernel,
-        EvalError,
-        EvalResult,
-        EvalStatus,
-        ForwardProfile,
-        LaunchProfile,
-        MemoryFinding,
-        SizeVerdict,
-        Timing,
-        Trials,
-        TrueSize,
-    )
-    from verl_kernel.env.static_check import check
-    from verl_kernel.env.task import Task
-    from verl_kernel.env.unnamed_sizes import other_sizes, with_other_sizes
+    from verl_kernel.env.backends import refuse_simulating as refuse_simulating
+    from verl_kernel.env.backends import resolve_device as resolve_device
+    from verl_kernel.env.clocks.statistics import is_parity as is_parity
+    from verl_kernel.env.compilation.targets import target_limits as target_limits
+    from verl_kernel.env.conformance.suite import check_evaluator as check_evaluator
+    from verl_kernel.env.gpus import Gpu as Gpu
+    from verl_kernel.env.gpus import gpu_named as gpu_named
+    from verl_kernel.env.isolation_probe import granted_isolation as granted_isolation
+    from verl_kernel.env.judge.judge import Judge as Judge
+    from verl_kernel.env.judge.trials.plan import TrialChoice as TrialChoice
+    from verl_kernel.env.options import GymOptions as GymOptions
+    from verl_kernel.env.parse import parse_once as parse_once
+    from verl_kernel.env.pool.cluster.gym import KernelGym as KernelGym
+    from verl_kernel.env.pool.cluster.router import CONTROL as CONTROL
+    from verl_kernel.env.pool.judge_process import JudgeProcess as JudgeProcess
+    from verl_kernel.env.pool.local import LocalPool as LocalPool
+    from verl_kernel.env.pool.stats import PoolStats as PoolStats
+    from verl_kernel.env.reference.defects.findings import Audit as Audit
+    from verl_kernel.env.reference.defects.findings import Finding as Finding
+    from verl_kernel.env.reference.kinds import KINDS as KINDS
+    from verl_kernel.env.result import Change as Change
+    from verl_kernel.env.result import CompiledKernel as CompiledKernel
+    from verl_kernel.env.result import EvalError as EvalError
+    from verl_kernel.env.result import EvalResult as EvalResult
+    from verl_kernel.env.result import EvalStatus as EvalStatus
+    from verl_kernel.env.result import ForwardProfile as ForwardProfile
+    from verl_kernel.env.result import LaunchProfile as LaunchProfile
+    from verl_kernel.env.result import MemoryFinding as MemoryFinding
+    from verl_kernel.env.result import SizeVerdict as SizeVerdict
+    from verl_kernel.env.result import Timing as Timing
+    from verl_kernel.env.result import Trials as Trials
+    from verl_kernel.env.result import TrueSize as TrueSize
+    from verl_kernel.env.static_check import check as check
+    from verl_kernel.env.task import Task as Task
+    from verl_kernel.env.unnamed_sizes import other_sizes as other_sizes
+    from verl_kernel.env.unnamed_sizes import with_other_sizes as with_other_sizes
 
-_HOMES = {
-    "Audit": "reference.defects.findings",
-    "CONTROL": "pool.cluster.router",
-    "Change": "result",
-    "CompiledKernel": "result",
-    "EvalError": "result",
-    "EvalResult": "result",
-    "EvalStatus": "result",
-    "Finding": "reference.defects.findings",
-    "ForwardProfile": "result",
-    "Gpu": "gpus",
-    "GymOptions": "options",
-    "KINDS": "reference.kinds",
-    "Judge": "judge.judge",
-    "JudgeProcess": "pool.judge_process",
-    "KernelGym": "pool.cluster.gym",
-    "LaunchProfile": "result",
-    "LocalPool": "pool.local",
-    "MemoryFinding": "result",
-    "PoolStats": "pool.stats",
-    "Task": "task",
-    "Timing": "result",
-    "TrialChoice": "judge.trials.plan",
-    "Trials": "result",
-    "SizeVerdict": "result",
-    "TrueSize": "result",
-    "check": "static_check",
-    "check_evaluator": "conformance.suite",
-    "gpu_named": "gpus",
-    "granted_isolation": "isolation_probe",
-    "is_parity": "clocks.statistics",
-    "other_sizes": "unnamed_sizes",
-    "parse_once": "parse",
-    "refuse_simulating": "backends",
-    "resolve_device": "backends",
-    "target_limits": "compilation.targets",
-    "with_other_sizes": "unnamed_sizes",
+_MODULES = {
+    "backends": "refuse_simulating resolve_device",
+    "clocks.statistics": "is_parity",
+    "compilation.targets": "target_limits",
+    "conformance.suite": "check_evaluator",
+    "gpus": "Gpu gpu_named",
+    "isolation_probe": "granted_isolation",
+    "judge.judge": "Judge",
+    "judge.trials.plan": "TrialChoice",
+    "options": "GymOptions",
+    "parse": "parse_once",
+    "pool.cluster.gym": "KernelGym",
+    "pool.cluster.router": "CONTROL",
+    "pool.judge_process": "JudgeProcess",
+    "pool.local": "LocalPool",
+    "pool.stats": "PoolStats",
+    "reference.defects.findings": "Audit Finding",
+    "reference.kinds": "KINDS",
+    "result": "Change CompiledKernel EvalError EvalResult EvalStatus ForwardProfile LaunchProfile MemoryFinding "
+    "SizeVerdict Timing Trials TrueSize",
+    "static_check": "check",
+    "task": "Task",
+    "unnamed_sizes": "other_sizes with_other_sizes",
 }
-
-__all__ = [
-    "CONTROL",
-    "KINDS",
-    "Audit",
-    "Change",
-    "CompiledKernel",
-    "EvalError",
-    "EvalResult",
-    "EvalStatus",
-    "Finding",
-    "ForwardProfile",
-    "Gpu",
-    "GymOptions",
-    "Judge",
-    "JudgeProcess",
-    "KernelGym",
-    "LaunchProfile",
-    "LocalPool",
-    "MemoryFinding",
-    "PoolStats",
-    "SizeVerdict",
-    "Task",
-    "Timing",
-    "TrialChoice",
-    "Trials",
-    "TrueSize",
-    "check",
-    "check_evaluator",
-    "gpu_named",
-    "granted_isolation",
-    "is_parity",
-    "other_sizes",
-    "parse_once",
-    "refuse_simulating",
-    "resolve_device",
-    "target_limits",
-    "with_other_sizes",
-]
+"""The names that each module gives."""
+_HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}
+__all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> Any:

@@ -23,7 +23,7 @@ from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.stats import PoolStats
 from verl_kernel.env.task import Task
 from verl_kernel.errors import StorageError, TaskError
-from verl_kernel.service.evaluation_queue import Desk, JudgePool, ServiceRefusal
+from verl_kernel.service.evaluation_queue import EvaluationQueue, JudgePool, ServiceRefusal
 from verl_kernel.service.keys import Keys
 from verl_kernel.service.limits import BodyLimits
 from verl_kernel.service.metrics import exposition
@@ -52,7 +52,7 @@ class Service:
         self, pool: JudgePool, record: ServiceRecord, keys: Keys, options: ServiceOptions, gym: GymOptions
     ) -> None:
         self.pool, self.record, self.keys, self.options, self.gym = pool, record, keys, options, gym
-        self.desk = Desk(pool, record, options.most_waiting)
+        self.queue = EvaluationQueue(pool, record, options.most_waiting)
         self.grace_s = options.grace_s
         """Seconds for unfinished evaluations once the server has stopped."""
 
@@ -74,13 +74,13 @@ class Service:
 
     @asynccontextmanager
     async def _lifespan(self, _: FastAPI) -> AsyncIterator[None]:
-        await self.desk.resume()
+        await self.queue.resume()
         forgetting = asyncio.create_task(self._forget_old())
         try:
             yield
         finally:
             forgetting.cancel()
-            await self.desk.close(self.grace_s)
+            await self.queue.close(self.grace_s)
 
     async def _forget_old(self) -> None:
         while True:
@@ -154,7 +154,7 @@ async def add_task(task: TaskText, service: Shared, namespace: Namespace) -> Tas
 async def evaluate(submission: Submission, service: Shared, namespace: Namespace) -> Evaluations:
     """Have candidates judged; equal requests share an evaluation, so that a request can be repeated safely."""
     requests = [await _request(service, namespace, candidate) for candidate in submission.evaluations]
-    return Evaluations(evaluations=await service.desk.submit(requests, submission.wait_s))
+    return Evaluations(evaluations=await service.queue.submit(requests, submission.wait_s))
 
 
 async def _request(service: Service, namespace: str, candidate: Wanted) -> Any:
@@ -167,13 +167,13 @@ _MISSING: dict[int | str, dict[str, Any]] = {**_ERRORS, 404: {"description": "Th
 @_ROUTES.get("/v1/evaluations/{name}", responses=_MISSING)
 async def find(name: str, service: Shared, namespace: Namespace, wait_s: Annotated[Wait, Query()] = 0.0) -> Evaluation:
     """Return an evaluation, at its end or after `wait_s` seconds."""
-    return await _or_404(service.desk.find(namespace, name, wait_s))
+    return await _or_404(service.queue.find(namespace, name, wait_s))
 
 
 @_ROUTES.delete("/v1/evaluations/{name}", responses=_MISSING)
 async def cancel(name: str, service: Shared, namespace: Namespace) -> Evaluation:
     """Say that an evaluation is no longer wanted; if nobody else wants it and it has not started, it never does."""
-    return await _or_404(service.desk.cancel(namespace, name))
+    return await _or_404(service.queue.cancel(namespace, name))
 
 
 async def _or_404(lookup: Awaitable[Evaluation]) -> Evaluation:
@@ -193,7 +193,7 @@ async def health() -> dict[str, str]:
 async def ready(service: Shared, response: Response) -> dict[str, bool]:
     """Tell whether the service accepts evaluations and has a judge that runs."""
     alive = (await asyncio.to_thread(service.pool.stats)).alive
-    is_ready = bool(alive) and not service.desk.is_draining
+    is_ready = bool(alive) and not service.queue.is_draining
     response.status_code = 200 if is_ready else 503
     return {"ready": is_ready}
 
@@ -219,15 +219,15 @@ async def stats(service: Shared) -> PoolStats:
 @_ROUTES.get("/metrics", responses=_OPERATORS, dependencies=[Depends(_operator)], response_class=Response)
 async def metrics(service: Shared) -> Response:
     """Return the same for Prometheus."""
-    text, kind = exposition(await asyncio.to_thread(service.pool.stats), service.desk)
+    text, kind = exposition(await asyncio.to_thread(service.pool.stats), service.queue)
     return Response(text, media_type=kind)
 
 
 @_ROUTES.post("/v1/drain", responses=_OPERATORS, dependencies=[Depends(_operator)])
 async def drain(service: Shared, undo: bool = False) -> dict[str, int]:
     """Accept nothing new, or accept again; tell how many evaluations are unfinished."""
-    service.desk.is_draining = not undo
-    return {"waiting": service.desk.waiting}
+    service.queue.is_draining = not undo
+    return {"waiting": service.queue.waiting}
 
 
 class _Ascii(JSONResponse):

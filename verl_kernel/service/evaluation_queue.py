@@ -64,7 +64,7 @@ class _Work:
     task: asyncio.Task[None] | None = None
 
 
-class Desk:
+class EvaluationQueue:
     """The evaluations of a service.
 
     Args:

@@ -43,7 +43,7 @@ class EndingServer(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to end; at a second signal, end."""
-        self._service.desk.begin_to_end()
+        self._service.queue.begin_to_end()
         if self._until is None:
             self._until = time.monotonic() + self._service.options.grace_s
         else:
@@ -53,10 +53,10 @@ class EndingServer(uvicorn.Server):
         """Tell whether to end now."""
         is_over = await super().on_tick(counter)
         if self._until is not None:
-            is_over |= not self._service.desk.waiting or time.monotonic() >= self._until
+            is_over |= not self._service.queue.waiting or time.monotonic() >= self._until
         if is_over:
             self._service.grace_s = 0.0
-            self._service.desk.stop_waiting()
+            self._service.queue.stop_waiting()
         return is_over
 
 

@@ -4,6 +4,7 @@
 import contextlib
 import functools
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -61,6 +62,15 @@ def counted(made: Kernel, arrays: Sequence[Words], blocks: int = 1, **more: Any)
     """Launch a kernel on arrays, in the order of its parameters."""
     addresses, buffers = [array.ctypes.data for array in arrays], [buffer(array) for array in arrays]
     return made.launch((blocks,), addresses, buffers, **more)
+
+
+def executed(count: LaunchCount, by_warp: bool = False) -> Counter[str]:
+    """How many lanes (or warps) executed each opcode; lanes that a guard held back are included."""
+    entered, times = count.warps_entered if by_warp else count.lanes, Counter[str]()
+    for (start, end), number in zip(count.module.blocks, entered.tolist(), strict=True):
+        for item in count.program.instructions[start:end]:
+            times[item.opcode] += number
+    return times
 
 
 def evaluate(code: str, inputs: Columns, outputs: Mapping[str, type], *, is_uniform: bool = False) -> dict[str, Words]:

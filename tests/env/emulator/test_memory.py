@@ -6,10 +6,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from tests.env.emulator.ptx import aligned, buffer, entry, fails, kernel, launch
+from tests.env.emulator.ptx import aligned, buffer, counted, entry, executed, fails, kernel, launch
 from tests.tiers import thinned
 from verl_kernel.env.emulator.errors import Fault, NotKnown
-from verl_kernel.env.emulator.kernel import Buffer, Kernel
+from verl_kernel.env.emulator.kernel import Buffer, Kernel, unwritten
 
 REGISTERS = ".reg .b64 %in, %out, %off, %w<8>; .reg .b32 %t, %x<8>, %s; .reg .b16 %h<8>; .reg .pred %p<4>;"
 HEAD = "ld.param.u64 %in, [p0]; ld.param.u64 %out, [p1]; mov.u32 %t, %tid.x;"
@@ -100,7 +100,7 @@ def test_instructions_are_counted_by_the_lanes_that_reach_them():
         f"{HEAD} setp.ge.u32 %p1, %t, 20; @%p1 bra END; mov.u32 %x1, 0; LOOP: add.u32 %x1, %x1, 1;"
         "setp.lt.u32 %p2, %x1, %t; @%p2 bra LOOP; xor.b32 %x2, %x1, 1; END:"
     )
-    counts = launch(text, [data(64)] * 2, blocks=2).instruction_counts()
+    counts = executed(counted(Kernel(text, 1, 0), [data(64)] * 2, blocks=2))
     rounds = sum(max(1, lane) for lane in range(20))
     wanted = {"ld.param.u64": 2 * 2 * 32, "xor.b32": 2 * 20, "ret": 2 * 32, "bra": 2 * (32 + rounds), "setp.ge.u32": 64}
     wanted |= {"add.u32": 2 * rounds, "setp.lt.u32": 2 * rounds}
@@ -139,10 +139,10 @@ def test_reads_of_unwritten_bytes_are_told_in_sentences():
     source, target, marks = np.arange(32, dtype=np.int32), np.zeros(32, np.int32), np.ones(128, np.uint8)
     buffers = [buffer(source, marks), buffer(target)]
     made = copied(*buffers)
-    assert made.unwritten() == []
+    assert [site.unwritten for site in made.site_counts()] == [0, 0]
     assert target.tolist() == list(range(32))
     marks[[3, 4, 40]] = 0
-    (sentence,) = copied(*buffers, made=made).unwritten()
+    sentence = unwritten(made.program, copied(*buffers, made=made).site_counts()[0])
     assert "`ld.global.b32 %x1, [%in]` reads uninitialised memory in 6 lanes" in sentence
     assert "(/folder/kernel.py, line 7)" in sentence
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.env.emulator.ptx import aligned, counted, entry, kernel
+from tests.env.emulator.ptx import aligned, counted, entry, executed, kernel
 from tests.env.emulator.test_prices import ready
 from tests.tiers import thinned
 from verl_kernel.env.emulator.kernel import Kernel
@@ -128,10 +128,10 @@ def test_lanes_in_no_order_and_few_lanes_use_the_cache_too():
 def test_warps_are_counted_where_lanes_part():
     code = f"{OWN} setp.ge.u32 %p, %t, 20; @%p bra END; xor.b32 %x, %t, 1; END: ret;"
     (count,) = launched(code, [aligned(4096)] * 2, blocks=3)
-    assert count.instructions()["xor.b32"] == 3 * 20
-    assert count.warp_instructions()["xor.b32"] == 3
+    assert executed(count)["xor.b32"] == 3 * 20
+    assert executed(count, by_warp=True)["xor.b32"] == 3
     (whole,) = launched(f"{OWN} xor.b32 %x, %t, 1; ret;", [aligned(4096)] * 2, blocks=3, warps=2)
-    assert whole.warp_instructions()["xor.b32"] == 6
+    assert executed(whole, by_warp=True)["xor.b32"] == 6
 
 
 def test_the_heaviest_block_is_known():
@@ -141,9 +141,9 @@ def test_the_heaviest_block_is_known():
     codes = (f"{turns} {loop}" for turns in ("mov.u32 %n, 3;", "mul.lo.u32 %n, %b, 10;"))
     first, second = (launched(code, [array, array], blocks=4)[0] for code in codes)
     assert first.heaviest_bytes == 3 * 32
-    assert first.heaviest_work * 4 == sum(first.instructions().values())
+    assert first.heaviest_work * 4 == sum(executed(first).values())
     assert second.heaviest_bytes == 30 * 32
-    assert 2 * second.heaviest_work < sum(second.instructions().values())
+    assert 2 * second.heaviest_work < sum(executed(second).values())
 
 
 def test_blocks_that_take_turns_are_counted_as_blocks():
@@ -155,7 +155,7 @@ def test_blocks_that_take_turns_are_counted_as_blocks():
     number, target = aligned(64), aligned(4096)
     count = counted(Kernel(entry(code, 2), 1, 0), [number, target], 6, order=[5, 4, 3, 2, 1, 0])
     assert count.writes[1] == used(target, 6 * 128, 6 * 128, 0, 6 * 128)
-    assert count.heaviest_work < sum(count.instructions().values())
+    assert count.heaviest_work < sum(executed(count).values())
 
 
 @pytest.mark.parametrize(("code", "least", "most"), [

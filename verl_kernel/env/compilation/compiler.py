@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import triton
@@ -29,6 +29,7 @@ from verl_kernel.env.compilation.description import Unit, definitions
 from verl_kernel.env.compilation.outcome import Outcome, Refusal, Resources
 from verl_kernel.env.compilation.rebuilding import Rebuilt, Tensor
 from verl_kernel.env.compilation.target import Target
+from verl_kernel.env.triton_driver import TritonDriver
 
 # A kernel whose compilation shows that Triton, its assembler and the target work together.
 
@@ -91,26 +92,6 @@ def _unwrapped(kind: str, message: str) -> tuple[str, str]:
         return match[1], match[2]
 
 
-class TargetDriver:
-    """Answers what Triton asks about the device while it compiles."""
-
-    def __init__(self, target: Target) -> None:
-        self._target = GPUTarget(target.BACKEND, target.architecture, target.lanes)
-        self.utils = SimpleNamespace(get_device_properties=lambda device: {})
-
-    def get_current_target(self) -> Any:
-        """Return the target."""
-        return self._target
-
-    def get_current_device(self) -> int:
-        """Return 0, the only device."""
-        return 0
-
-    def get_current_stream(self, device: int) -> int:
-        """Return 0, as there are no streams."""
-        return 0
-
-
 _VERSIONS = {"cuda": {"cuda": "12.8", "hip": None}, "hip": {"cuda": None, "hip": "6.4"}}
 """`torch.version` of a build for each of Triton's back ends, which kernels ask."""
 
@@ -134,7 +115,7 @@ def without_torch(backend: str) -> ModuleType:
 
 def _assume(target: Target) -> None:
     """Let Triton and kernels take this target for the machine's."""
-    driver.set_active(TargetDriver(target))
+    driver.set_active(TritonDriver(GPUTarget(target.BACKEND, target.architecture, target.lanes), {}))
     sys.modules["torch"] = without_torch(target.BACKEND)
 
 

@@ -9,7 +9,6 @@ host code.
 
 from __future__ import annotations
 
-import gc
 import mmap
 import os
 import socket
@@ -19,7 +18,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from importlib.metadata import version
-from typing import Any, NoReturn
+from typing import Any
 
 from verl_kernel.env.compilation import translation
 from verl_kernel.env.compilation.compiler import Compiler, prepare
@@ -51,18 +50,10 @@ def serve(fd: int, targets: Sequence[str]) -> None:
 
 
 def _prepare(names: Sequence[str]) -> Ready:
-    jail.hide_memory()
-    jail.leave_network()
-    fork_loop.adopt_orphans()
-    sys.dont_write_bytecode = True
-    with tempfile.TemporaryDirectory() as folder:
+    with fork_loop.inherited(), tempfile.TemporaryDirectory() as folder:
         os.environ["TRITON_CACHE_DIR"] = folder
         if unfit := next(filter(None, map(_failure, ["", *names])), None):
             return Ready(ready={}, unfit=unfit)
-    landlock.readable()
-    jail.closed_paths()
-    gc.collect()
-    gc.freeze()
     return Ready(ready={"triton": version("triton")})
 
 
@@ -136,10 +127,6 @@ def _too_long() -> Refused:
     return Refused(refused=asdict(Refusal("CompileMemory", "the code of this kernel is too long", 0)))
 
 
-def _start() -> NoReturn:
+if __name__ == "__main__":
     main()
     os._exit(0)
-
-
-if __name__ == "__main__":
-    _start()

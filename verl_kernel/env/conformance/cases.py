@@ -17,9 +17,6 @@ from verl_kernel.env.result import EvalResult, EvalStatus
 from verl_kernel.env.task import Task
 from verl_kernel.errors import TaskError
 
-# The interface under test, the options that the suite needs, and how a case submits a candidate.
-
-
 OPTIONS = GymOptions(
     static_check="off",
     correctness_trials=2,

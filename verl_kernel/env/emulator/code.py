@@ -29,9 +29,6 @@ from verl_kernel.env.emulator.ptx.parser import parse
 from verl_kernel.env.emulator.ptx.program import PtxProgram
 from verl_kernel.env.emulator.work import steps
 
-# Native code kept in a folder, under a hash of the module's text and of the processor.
-
-
 # A file begins with the SHA-256 of its code: a write that was cut off must not be executed.
 _DIGEST = 32
 

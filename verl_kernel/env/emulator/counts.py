@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -75,14 +74,6 @@ class LaunchCount:
     log: Rereads | None = None
     """The log from which `rereads` was computed; None if only parts of the launch ran."""
 
-    def instructions(self) -> Counter[str]:
-        """Count how many lanes executed each opcode; lanes that a guard held back are included."""
-        return _by_opcode(self.program, self.module, self.lanes)
-
-    def warp_instructions(self) -> Counter[str]:
-        """Count how many warps executed each opcode."""
-        return _by_opcode(self.program, self.module, self.warps_entered)
-
 
 class Counters:
     """A kernel's counters over all launches: lanes and warps that entered each block, and its sites' words."""
@@ -114,10 +105,6 @@ class Counters:
         if not self.module.may_diverge:
             return np.array(self.lanes() // LANES)
         return np.array(self.blocks[len(self.module.blocks) + 1 : -1])
-
-    def instructions(self) -> Counter[str]:
-        """Count how many lanes executed each opcode."""
-        return _by_opcode(self.program, self.module, self.lanes())
 
     def sites(self, before: np.ndarray | int = 0, entered: np.ndarray | int = 0) -> list[SiteCount]:
         """Return what each site did since its words were `before` and warps entered blocks `entered` times."""
@@ -215,11 +202,3 @@ def _use(row: Sequence[int]) -> Use:
     if not total:
         return Use()
     return Use(*(number * traffic.SECTOR for number in (total, own, low, high + 1)))
-
-
-def _by_opcode(program: PtxProgram, module: Module, entered: np.ndarray) -> Counter[str]:
-    lanes_of: Counter[str] = Counter()
-    for (start, end), number in zip(module.blocks, entered.tolist(), strict=True):
-        for item in program.instructions[start:end]:
-            lanes_of[item.opcode] += number
-    return lanes_of

@@ -9,7 +9,6 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import triton
@@ -21,6 +20,7 @@ from triton.runtime.jit import TensorWrapper
 
 from verl_kernel.env.emulator.code import ObjectCache
 from verl_kernel.env.emulator.kernel import Buffer, Kernel
+from verl_kernel.env.triton_driver import TritonDriver
 
 # Converts a launch's arguments to values of the PTX's parameters.
 
@@ -135,47 +135,19 @@ def _cache() -> ObjectCache:
     return ObjectCache(Path(triton.knobs.cache.dir) / "emulator")
 
 
-class EmulatorDriver:
+class EmulatorDriver(TritonDriver):
     """The driver through which Triton uses the emulator."""
 
     launcher_cls = Launcher
 
     def __init__(self) -> None:
-        self.utils = SimpleNamespace(
-            get_device_properties=lambda device: dict(_PROPERTIES),
+        super().__init__(
+            GPUTarget("cuda", CAPABILITY, _WARP),
+            _PROPERTIES,
+            "cpu",
             load_binary=lambda name, kernel, shared, device: (None, kernel, _REGISTERS, 0, 1024),
             unload_module=lambda module: None,
         )
-
-    @staticmethod
-    def is_active() -> bool:
-        """Return False, so that Triton selects this driver only after `activate`."""
-        return False
-
-    def get_current_target(self) -> GPUTarget:
-        """Return the GPU to compile for."""
-        return GPUTarget("cuda", CAPABILITY, _WARP)
-
-    def get_current_device(self) -> int:
-        """Return 0, the only device."""
-        return 0
-
-    def set_current_device(self, device: int) -> None:
-        """Do nothing, as there is one device only."""
-
-    def get_device_capability(self, device: int = 0) -> tuple[int, int]:
-        """Return the compute capability of the target."""
-        return divmod(CAPABILITY, 10)
-
-    def get_current_stream(self, device: int = 0) -> int:
-        """Return 0, as there are no streams."""
-        return 0
-
-    def get_active_torch_device(self) -> Any:
-        """Return the device of the tensors."""
-        import torch
-
-        return torch.device("cpu")
 
     def get_benchmarker(self) -> Callable[..., Sequence[float]]:
         """Return a benchmarker that always reports the same time: an autotuner keeps its first choice."""

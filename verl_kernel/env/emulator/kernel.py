@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import functools
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -97,9 +96,6 @@ def _whole_words(item: Buffer) -> Buffer:
     return replace(item, address=start, bytes=end - start)
 
 
-# Describes faults of native code in sentences.
-
-
 FAULTS = {
     context.OUT_OF_BOUNDS: "out_of_bounds",
     context.MISALIGNED: "misaligned",
@@ -155,12 +151,8 @@ def fault_of(words: np.ndarray, program: PtxProgram, site: Site, race_sentence: 
     return Fault(kind, message, line_of(program, site), address, may_differ)
 
 
-def unwritten(program: PtxProgram, counts: Iterable[SiteCount]) -> list[str]:
-    """Return a sentence for each instruction that read bytes that were never written."""
-    return [_unwritten(program, count) for count in counts if count.unwritten]
-
-
-def _unwritten(program: PtxProgram, count: SiteCount) -> str:
+def unwritten(program: PtxProgram, count: SiteCount) -> str:
+    """Describe an instruction that read bytes that were never written."""
     line = line_of(program, count.site)
     location = f" ({line[0]}, line {line[1]})" if line else ""
     return f"`{count.site.item.text}` reads uninitialised memory in {count.unwritten} lanes{location}"
@@ -189,21 +181,13 @@ class Kernel:
         warps: warps of a block.
         shared_bytes: shared memory of a block, as the compiler reports it.
         cache: where native code is kept.
-        store_kinds: kinds of stores to global memory that are executed; all if None.
 
     Raises:
         NotKnown: the PTX has something that the emulator has no definition for.
     """
 
-    def __init__(
-        self,
-        ptx: str,
-        warps: int,
-        shared_bytes: int,
-        cache: ObjectCache | None = None,
-        store_kinds: Collection[origins.Kind] | None = None,
-    ) -> None:
-        program: PtxProgram = parse(ptx) if store_kinds is None else origins.keeping(parse(ptx), store_kinds)
+    def __init__(self, ptx: str, warps: int, shared_bytes: int, cache: ObjectCache | None = None) -> None:
+        program = parse(ptx)
         lowered = module(program, warps)
         library().need(lowered.library, cache)
         self._load(program, lowered, compiled(lowered.text, cache), warps, shared_bytes)
@@ -300,17 +284,9 @@ class Kernel:
         run.in_order(numbers)
         return run.traffic.count(shape)
 
-    def instruction_counts(self) -> Counter[str]:
-        """Count how many lanes executed each opcode, over all launches; lanes that a guard held back are included."""
-        return self._counters.instructions()
-
     def site_counts(self) -> list[SiteCount]:
         """Return what each access to memory did, over all launches."""
         return self._counters.sites()
-
-    def unwritten(self) -> list[str]:
-        """Return a sentence for each instruction that read bytes that were never written, over all launches."""
-        return unwritten(self.program, self.site_counts())
 
 
 @functools.cache

@@ -18,8 +18,6 @@ import numpy as np
 
 from verl_kernel.env.emulator.library import reuse_distance
 
-# What a launch requests from the second-level cache, for one buffer.
-
 
 @dataclass(frozen=True)
 class Use:

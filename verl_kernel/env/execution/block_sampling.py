@@ -140,9 +140,6 @@ def _whole_rereads(count: LaunchCount, halves: Sequence[Later]) -> tuple[tuple[i
     return scaled(parts, requested, requested - once)
 
 
-# Extrapolates the counts of a launch from those of some programs, each weighted by the programs it represents.
-
-
 Weighted = tuple[float, LaunchCount]
 """How many programs a program represents, and what it did."""
 

@@ -16,11 +16,9 @@ from verl_kernel.env.emulator.copy_stores import WIDTHS
 from verl_kernel.env.emulator.driver import encoded, flattened
 from verl_kernel.env.emulator.kernel import Buffer
 
-# The memory in which a runner passes tensors to the process that executes its kernels.
-
 
 class Arena:
-    """A mapping of the arena, in a process without torch.
+    """A mapping of the arena, in which a runner passes tensors to this process, which has no torch.
 
     Args:
         fd: the descriptor of the arena's memory.

@@ -14,8 +14,6 @@ from verl_kernel.env.emulator.work.costs import operations
 from verl_kernel.env.emulator.work.steps import launch_work
 from verl_kernel.env.ipc.execution_messages import Explained, Tally, Work
 
-# Converts a launch that has run to the work that the clock times.
-
 
 def work(
     variant: str,

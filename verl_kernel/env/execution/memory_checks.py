@@ -130,8 +130,8 @@ def _faults(run: Callable[[], LaunchCount], kind: str) -> list[Fault]:
 
 
 def _unwritten(count: LaunchCount) -> list[Fault]:
-    sites = [site for site in count.sites if site.unwritten]
-    sentences = unwritten(count.program, sites)
     return [
-        Fault("unwritten", text, line_of(count.program, site.site)) for site, text in zip(sites, sentences, strict=True)
+        Fault("unwritten", unwritten(count.program, site), line_of(count.program, site.site))
+        for site in count.sites
+        if site.unwritten
     ]

@@ -9,7 +9,6 @@ launches.
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import select
@@ -19,7 +18,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
-from typing import NoReturn
 
 import numpy as np
 import numpy.ctypeslib
@@ -104,24 +102,13 @@ def serve(fd: int, before_ready: Callable[[], None] = lambda: None) -> None:
         fd: the socket to the judge.
         before_ready: called before the judge is told that processes can be forked.
     """
-    channel, ready = Channel(socket.socket(fileno=fd)), _prepare()
+    channel = Channel(socket.socket(fileno=fd))
+    with fork_loop.inherited():
+        ready = Ready(ready={"llvmlite": version("llvmlite")})
     before_ready()
     channel.send(ready)
     # The small launch is compiled before forking: a forked process only loads it.
     fork_loop.serve(channel, partial(_become_emulator, small_launch_code()))
-
-
-def _prepare() -> Ready:
-    jail.hide_memory()
-    jail.leave_network()
-    fork_loop.adopt_orphans()
-    sys.dont_write_bytecode = True
-    landlock.readable()
-    jail.closed_paths()
-    # Frozen objects are not visited by the collector, so forked processes share their pages with this one.
-    gc.collect()
-    gc.freeze()
-    return Ready(ready={"llvmlite": version("llvmlite")})
 
 
 def load_library(folder: str) -> None:
@@ -191,10 +178,6 @@ def _launch(runner: Channel, launches: SampledLaunches) -> bool:
     return True
 
 
-def _start() -> NoReturn:
+if __name__ == "__main__":
     main()
     os._exit(0)
-
-
-if __name__ == "__main__":
-    _start()

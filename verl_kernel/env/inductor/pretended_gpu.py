@@ -29,6 +29,7 @@ from verl_kernel.env.devices.cpu.cuda_shim import CAPABILITY, PROPERTIES
 from verl_kernel.env.inductor import attention
 from verl_kernel.env.ops.convolutions import has_channels_last
 from verl_kernel.env.ops.dispatch_modes import DispatchMode
+from verl_kernel.env.triton_driver import TritonDriver
 
 _SETTINGS: dict[str, Any] = {
     "compile_threads": 1,
@@ -69,27 +70,11 @@ _INTERFACE = {
 """Functions that the compiler's device interface has taken from `torch.cuda`, and their names there."""
 
 
-class _Driver:
-    """Answers what Triton asks about the device."""
-
-    def __init__(self) -> None:
-        properties = {
-            "max_shared_mem": PROPERTIES["shared_memory_per_block_optin"],
-            "multiprocessor_count": PROPERTIES["multi_processor_count"],
-        }
-        self.utils = SimpleNamespace(get_device_properties=lambda device=0: properties)
-
-    def get_current_target(self) -> Any:
-        """Return the pretended GPU."""
-        return GPUTarget("cuda", 10 * CAPABILITY[0] + CAPABILITY[1], PROPERTIES["warp_size"])
-
-    def get_current_device(self) -> int:
-        """Return the index of the only device."""
-        return 0
-
-    def get_active_torch_device(self) -> torch.device:
-        """Return the device of the tensors."""
-        return torch.device("cuda", 0)
+_PROPERTIES = {
+    "max_shared_mem": PROPERTIES["shared_memory_per_block_optin"],
+    "multiprocessor_count": PROPERTIES["multi_processor_count"],
+}
+"""What Triton asks about the GPU."""
 
 
 def pretend() -> None:
@@ -110,7 +95,8 @@ def pretend() -> None:
     replace_members(config, **_SETTINGS)
     attention.use_kernels()
     _guard_device()
-    driver.set_active(_Driver())
+    target = GPUTarget("cuda", 10 * CAPABILITY[0] + CAPABILITY[1], PROPERTIES["warp_size"])
+    driver.set_active(TritonDriver(target, _PROPERTIES))
 
 
 def replace_members(holder: Any, **members: Any) -> None:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from collections.abc import Callable, Set
-from contextlib import suppress
+import sys
+from collections.abc import Callable, Iterator, Set
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NoReturn
 
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed
 from verl_kernel.env.ipc.messages import Forked, ForkRequest, Prepared, Reaped
-from verl_kernel.env.sandbox import libc
+from verl_kernel.env.sandbox import jail, landlock, libc
 
 Become = Callable[[ForkRequest, list[int]], None]
 """The code of a forked process; its arguments are the request, and descriptors of socket, shared memory and pipes."""
@@ -24,6 +26,35 @@ Become = Callable[[ForkRequest, list[int]], None]
 def adopt_orphans() -> None:
     """Make this process the parent of all orphaned descendants (PR_SET_CHILD_SUBREAPER)."""
     libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
+
+
+@contextmanager
+def inherited() -> Iterator[None]:
+    """Load inside what forked processes inherit; other processes cannot read it, and the collector leaves it alone."""
+    jail.hide_memory()
+    jail.leave_network()
+    adopt_orphans()
+    sys.dont_write_bytecode = True
+    yield
+    landlock.readable()
+    jail.closed_paths()
+    # Frozen objects are not visited by the collector, so forked processes share their pages with this one.
+    gc.collect()
+    gc.freeze()
+
+
+def end_after(become: Callable[[], None]) -> NoReturn:
+    """Do the work of a forked process and end it; its owner reads the traceback of a failure."""
+    status = 1
+    try:
+        become()
+        status = 0
+    except BaseException:  # noqa: BLE001  this copy must not return to its caller
+        sys.excepthook(*sys.exc_info())
+    finally:
+        with suppress(BaseException):
+            sys.stderr.flush()
+        os._exit(status)
 
 
 def serve(channel: Channel, become: Become, load: Callable[[], object] = lambda: None) -> None:

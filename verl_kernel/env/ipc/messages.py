@@ -109,9 +109,6 @@ class Failed(TypedDict):
     failed: str
 
 
-# Request and answers of a dry pass, in which a runner executes its candidate on tensors without data.
-
-
 class DrySize(TypedDict):
     """Constructor arguments and inputs of one forward without data.
 

@@ -16,9 +16,6 @@ from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import CompiledKernel, EvalError, EvalResult, EvalStatus, MemoryFinding, Trials, TrueSize
 from verl_kernel.env.tamper.hack_flags import HackFlag
 
-# Which stage an evaluation is in, and the seconds of each.
-
-
 STAGES = ("wait", "static", "load", "correctness", "ablation", "compile", "exit", "true_size", "clock")
 
 

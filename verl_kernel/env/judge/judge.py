@@ -28,7 +28,7 @@ from verl_kernel.env.judge.evaluation import CandidateEvaluation
 from verl_kernel.env.judge.execution_client import LaunchEmulator
 from verl_kernel.env.judge.judge_processes import JudgeProcesses
 from verl_kernel.env.judge.processes.own_time import OwnTime
-from verl_kernel.env.judge.processes.zygote import ForkedZygote
+from verl_kernel.env.judge.processes.server_process import ForkedZygote
 from verl_kernel.env.judge.sizes.reduced_times import ReducedTimes
 from verl_kernel.env.judge.sizes.size_choice import SizeChoice
 from verl_kernel.env.judge.steps import ClockTimes, EvaluationContext, EvaluationSteps

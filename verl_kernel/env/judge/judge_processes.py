@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.judge.compiling.code import CodeCache
-from verl_kernel.env.judge.processes.zygote import CompileZygote, ExecuteZygote, ForkedZygote, ForkServer, Zygote
+from verl_kernel.env.judge.processes.server_process import ForkedZygote
+from verl_kernel.env.judge.processes.zygote import CompileZygote, ExecuteZygote, ForkServer, Zygote
 from verl_kernel.errors import ConfigError
 
 

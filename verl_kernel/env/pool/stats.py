@@ -11,8 +11,6 @@ from typing import ClassVar
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalError, EvalResult, EvalStatus, Record
 
-# A verdict as a pool stores it: the judge's result, with the attempts and the queue time that it took.
-
 
 @dataclass(frozen=True)
 class PoolOutcome:

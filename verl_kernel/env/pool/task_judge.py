@@ -15,7 +15,6 @@ import os
 import resource
 import socket
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -79,7 +78,7 @@ def _become_outermost(has_namespaces: bool, request: ForkRequest, fds: list[int]
         namespaces.leave()
     first = os.fork()
     if first == 0:
-        _run(lambda: _become_first(has_namespaces, limits, sock))
+        fork_loop.end_after(lambda: _become_first(has_namespaces, limits, sock))
     os.close(sock)
     os._exit(_status(os.waitpid(first, 0)[1]))
 
@@ -119,7 +118,7 @@ def _become_first(has_namespaces: bool, limits: jail.Limits, sock: int) -> None:
     judge = os.fork()
     if judge == 0:
         jail.die_with_parent()
-        _run(lambda: _serve(Channel(socket.socket(fileno=sock)), in_force))
+        fork_loop.end_after(lambda: _serve(Channel(socket.socket(fileno=sock)), in_force))
     os.close(sock)
     # The first process of a namespace inherits all orphans; when it ends, Linux kills the rest.
     while (ended := os.wait())[0] != judge:
@@ -134,19 +133,6 @@ def _environment(folder: str) -> dict[str, str]:
     link.symlink_to(Path(verl_kernel.__file__).parent)
     variables = child_environment()
     return {**variables, "PYTHONPATH": os.pathsep.join((str(link.parent), variables["PYTHONPATH"]))}
-
-
-def _run(become: Callable[[], None]) -> NoReturn:
-    status = 1
-    try:
-        become()
-        status = 0
-    except BaseException:  # noqa: BLE001  the owner reads the traceback; this copy must not return to its caller
-        sys.excepthook(*sys.exc_info())
-    finally:
-        with suppress(BaseException):
-            sys.stderr.flush()
-        os._exit(status)
 
 
 def _status(waited: int) -> int:
@@ -190,10 +176,6 @@ def _send(channel: Channel, outcome: Any) -> None:
         channel.send(answer_as_json(outcome.model_copy(update=dict.fromkeys(_NO_LESS))))
 
 
-def _start() -> NoReturn:
+if __name__ == "__main__":
     main()
     os._exit(0)
-
-
-if __name__ == "__main__":
-    _start()

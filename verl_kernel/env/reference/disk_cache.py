@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter
 
 import verl_kernel
 from verl_kernel.env.ipc.shared_memory import DTYPES, TensorSpec
@@ -135,7 +136,7 @@ def _named(preparation: Preparation) -> dict[str, torch.Tensor]:
 def _describe(preparation: Preparation, named: Mapping[str, torch.Tensor]) -> dict[str, Any]:
     return {
         "init": preparation.init.tree,
-        "traits": preparation.traits.to_json(),
+        "traits": asdict(preparation.traits),
         "events": dump_events(preparation.events),
         "demand": asdict(preparation.demand),
         "layout": {name: TensorSpec.of(tensor).to_json() for name, tensor in named.items()},
@@ -149,7 +150,8 @@ def _read(index: dict[str, Any], data: bytes) -> Preparation:
     named = {name: _laid_out(flat[name], TensorSpec.from_json(spec)) for name, spec in index["layout"].items()}
     init = [tensor for name, tensor in named.items() if name.startswith("init.")]
     state = {name.removeprefix("state."): tensor for name, tensor in named.items() if name.startswith("state.")}
-    events, traits = load_events(index["events"]), Traits.from_json(index["traits"])
+    # Lists of JSON become the tuples of the classes.
+    events, traits = load_events(index["events"]), TypeAdapter(Traits).validate_python(index["traits"])
     return Preparation(Value(index["init"], init), state, events, Demand(**index["demand"]), traits)
 
 

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 
@@ -40,18 +39,6 @@ class Traits:
     """Smallest scale of a row or column in comparisons of outputs (`compare`)."""
     task_flags: list[str]
     """Reasons why it is a poor task (`EvalResult.task_flags`)."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Convert to a JSON object."""
-        constants = {name: list(value) for name, value in self.constants.items()}
-        return {**asdict(self), "variation": self.variation.to_json(), "constants": constants}
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Traits:
-        """Read what `to_json` wrote."""
-        constants = {name: (value, is_parameter) for name, (value, is_parameter) in data["constants"].items()}
-        data = {**data, "structured": tuple(data["structured"])}  # JSON has lists only
-        return cls(**{**data, "variation": Variation.from_json(data["variation"]), "constants": constants})
 
 
 @dataclass(frozen=True)

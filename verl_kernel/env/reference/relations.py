@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import isfinite
-from typing import Any
+from operator import is_not
 
 import torch
 
@@ -64,12 +64,6 @@ class Relations:
     unchanged: tuple[int, ...] = ()
     """Indices of inputs that are left as they are drawn: offsets and the values that ascend between them."""
 
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Relations:
-        """Read what `asdict` wrote."""
-        maps = tuple(Map(**{**each, "values": tuple(each["values"])}) for each in data["maps"])
-        return cls(cells=data["cells"], maps=maps, unchanged=tuple(data["unchanged"]))
-
     def restored(
         self, originals: Tensors, changed: Tensors, structures: Sequence[tuple[str, ...]]
     ) -> list[torch.Tensor]:
@@ -82,7 +76,7 @@ class Relations:
         """
         changed = [
             original if number in self.unchanged else varied
-            for number, (original, varied) in _numbered(originals, changed)
+            for number, (original, varied) in enumerate(zip(originals, changed, strict=True))
         ]
         # Structures of single tensors first, then relations: a relation computes one tensor from another.
         changed = self._related(originals, self._structured(originals, changed, structures))
@@ -90,7 +84,7 @@ class Relations:
             varied if original is varied or holds(names, original, varied) else original
             for original, varied, names in zip(originals, changed, structures, strict=True)
         ]
-        if any(map(_is_replaced, result, changed)):  # a tensor was put back: what hangs on it follows
+        if any(map(is_not, result, changed)):  # a tensor was put back: what hangs on it follows
             result = self._related(originals, result)
             # Relations and structures contradict each other on these numbers: the trial takes them as drawn.
             if not all(holds(*each) for each in zip(structures, originals, result, strict=True)):
@@ -320,27 +314,19 @@ def unpacked(text: str) -> torch.Tensor:
 # Maps.
 
 
-def _ends(counts: torch.Tensor) -> torch.Tensor:
-    return counts.cumsum(-1)
-
-
 def _starts(counts: torch.Tensor) -> torch.Tensor:
     return torch.nn.functional.pad(counts.cumsum(-1), (1, 0))
-
-
-def _counts(ids: torch.Tensor) -> torch.Tensor:
-    return ids.reshape(-1).bincount() if int(ids.min()) >= 0 else ids.reshape(-1)[:0]
 
 
 _CHOICE = "chosen by a mask"
 Function = Callable[[torch.Tensor], torch.Tensor]
 INTEGER_MAPS: dict[str, Function] = {
     "itself": lambda tensor: tensor,
-    "ends": _ends,
+    "ends": lambda counts: counts.cumsum(-1),
     "starts": _starts,
     "starts without the last": lambda counts: _starts(counts)[..., :-1],
     "gaps": lambda offsets: offsets.diff(dim=-1),
-    "counts": _counts,
+    "counts": lambda ids: ids.reshape(-1).bincount() if int(ids.min()) >= 0 else ids.reshape(-1)[:0],
     "order": lambda ids: ids.argsort(dim=-1, stable=True),
     "sorted": lambda ids: ids.sort(dim=-1).values,
     "opposite": lambda mask: 1 - mask,
@@ -396,7 +382,9 @@ def _find_map(target: int, targets: Tensors, source: int, sources: Tensors) -> M
             continue
         factors = (_factor(name, *pair) for pair in zip(targets, sources, strict=True))
         first = next(factors)
-        if first is not None and all(factor is not None and _is_near(factor, first) for factor in factors):
+        if first is not None and all(
+            factor is not None and abs(factor - first) <= _ERROR * abs(first) for factor in factors
+        ):
             return Map(target, source, name, first)
     return None
 
@@ -423,10 +411,6 @@ def _may_be(name: str, target: torch.Tensor, source: torch.Tensor) -> bool:
     elif source.dim() and target.numel() * source.shape[-1] == source.numel():
         target, source = target.reshape(-1)[:_FEWEST], source.reshape(-1, source.shape[-1])[:_FEWEST]
     return _factor(name, target, source) is not None
-
-
-def _is_near(value: float, expected: float) -> bool:
-    return abs(value - expected) <= _ERROR * abs(expected)
 
 
 def _factor(name: str, target: torch.Tensor, source: torch.Tensor) -> float | None:
@@ -464,14 +448,11 @@ def _mapped(relation: Map, source: torch.Tensor, target: torch.Tensor) -> torch.
 
 
 def _apply_map(name: str, source: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    mapped = (FLOAT_MAPS if source.is_floating_point() else INTEGER_MAPS)[name](_wide(source))
+    is_floating = source.is_floating_point()
+    mapped = FLOAT_MAPS[name](source.double()) if is_floating else INTEGER_MAPS[name](source.long())
     # `bincount` ends with the largest id that was drawn; the input may be longer.
     missing = like.numel() - mapped.numel()
     return torch.nn.functional.pad(mapped, (0, missing)) if name == "counts" and missing > 0 else mapped
-
-
-def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.double() if tensor.is_floating_point() else tensor.long()
 
 
 def _without_ones(shape: torch.Size) -> tuple[int, ...]:
@@ -507,11 +488,3 @@ def _are_segments(offsets: torch.Tensor, values: torch.Tensor) -> bool:
     is_first[offsets.cpu()] = True
     ascends = (values.long().diff() > 0).cpu()
     return bool((ascends | is_first[1:-1]).all())
-
-
-def _numbered(originals: Tensors, changed: Tensors) -> enumerate[tuple[torch.Tensor, torch.Tensor]]:
-    return enumerate(zip(originals, changed, strict=True))
-
-
-def _is_replaced(original: torch.Tensor, varied: torch.Tensor) -> bool:
-    return original is not varied

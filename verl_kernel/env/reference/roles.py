@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 
@@ -41,11 +40,6 @@ class Role:
     """Structures that the tensor has in every draw (`structure`)."""
     values: tuple[float, float] = (0.0, 1.0)
     """The two numbers of a mask, such as 0 and -inf where it is added: that of an element that is not set first."""
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Role:
-        """Read what `asdict` wrote."""
-        return cls(**{**data, **{name: tuple(data[name]) for name in ("structures", "gaps", "values")}})
 
     def bounds(self, tensor: torch.Tensor) -> tuple[int, int]:
         """Return the lowest and highest integer that this draw's tensor may hold."""

@@ -13,9 +13,8 @@ each trial (`relations`, `structure`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from math import inf, log2
-from typing import Any
 
 import torch
 
@@ -85,17 +84,6 @@ class Variation:
     """How many times as large a few elements of varied trials are (`spiked`); 0.0 if the reference tolerates none."""
     relations: Relations = field(default_factory=Relations)
     """What holds between elements and between inputs in every draw."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Convert to a JSON object."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Variation:
-        """Read what `to_json` wrote."""
-        ends = tuple((tuple(signs), tuple(distances)) for signs, distances in data["ends"])
-        roles = {name: tuple(Role.from_json(role) for role in data[name]) for name in ("roles", "learned_roles")}
-        return cls(**{**data, **roles, "ends": ends, "relations": Relations.from_json(data["relations"])})
 
     def apply(self, tensors: Sequence[torch.Tensor], seed: int, kind: Kind = "varied") -> Tensors:
         """Return the first of `choices`; tensors that stay unchanged are returned themselves."""

@@ -8,12 +8,10 @@ when the judge closes the socket. It never runs a candidate itself, and kills th
 
 from __future__ import annotations
 
-import gc
 import os
 import socket
 import sys
 from collections.abc import Callable
-from typing import NoReturn
 
 import torch
 
@@ -52,20 +50,12 @@ def serve(fd: int, name: str, before_ready: Callable[[], None] = lambda: None) -
 
 
 def _prepare(name: str) -> tuple[Backend, Snapshot]:
-    jail.hide_memory()
-    jail.leave_network()
-    fork_loop.adopt_orphans()
-    sys.dont_write_bytecode = True
-    torch.set_num_threads(1)
-    tf32.use("ieee")
-    backend = resolve_backend(name, probe=False)
-    backend.device.preload()
-    landlock.readable()
-    jail.closed_paths()
-    snapshot = Snapshot()
-    gc.collect()
-    gc.freeze()
-    return backend, snapshot
+    with fork_loop.inherited():
+        torch.set_num_threads(1)
+        tf32.use("ieee")
+        backend = resolve_backend(name, probe=False)
+        backend.device.preload()
+        return backend, Snapshot()
 
 
 def _become_runner(request: ForkRequest, fds: list[int], backend: Backend, snapshot: Snapshot) -> None:
@@ -91,10 +81,6 @@ def _become_runner(request: ForkRequest, fds: list[int], backend: Backend, snaps
     libc.LIBC.malloc_trim(0)
 
 
-def _start() -> NoReturn:
+if __name__ == "__main__":
     main()
     os._exit(0)
-
-
-if __name__ == "__main__":
-    _start()

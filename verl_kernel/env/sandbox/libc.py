@@ -22,9 +22,6 @@ def refusal(call: str) -> OSError:
     return OSError(ctypes.get_errno(), f"{call} is refused")
 
 
-# Memory of a process that forks, in fewer and larger pages.
-
-
 _HUGEPAGE, _COLLAPSE, _HUGE = 14, 25, 2 << 20
 """Advice numbers of `madvise` (include/uapi/asm-generic/mman-common.h), and bytes of a huge page."""
 _PRIVATE = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) rw.p \S+ 00:00 0\s*(\[heap\])?$", re.MULTILINE)

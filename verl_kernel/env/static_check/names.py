@@ -431,9 +431,6 @@ class ParsedSource:
                 yield node, function
 
 
-# A reason to refuse a source text, and the type of a rule.
-
-
 @dataclass(frozen=True)
 class Violation:
     """One reason to refuse a source text."""

@@ -24,9 +24,6 @@ from verl_kernel.env.trace import dump_events
 from verl_kernel.env.true_size.dataless import AddressSpace, is_dataless
 from verl_kernel.env.true_size.dry_pass import without_data
 
-# Sends launches on tensors without data to the executing process, which samples them.
-
-
 Area = tuple[int, int, str]
 """Start, size and data type of an area, as in a launch request."""
 

@@ -146,9 +146,6 @@ def mismatch(calls: Sequence[TimedCall], null: NullCall) -> str | None:
     return None
 
 
-# Results of the rounds of one protocol so far, in milliseconds per forward.
-
-
 _SLACK_MS, _SHARE = 1.0, 1.25
 """An empty request may take `_SLACK_MS` more in the runner than `_SHARE` times its time in the judge."""
 

@@ -103,9 +103,6 @@ class Throttle:
         return None if mask is None else sorted(SLOWING.intersection(reason_names(mask)))
 
 
-# Foreign processes: those on a GPU that do not belong to a judge of this machine.
-
-
 _OURS = (b"verl_kernel.env.pool.judge_worker", b"verl_kernel.env.runner.zygote")
 """Modules as which judges and zygotes are started; a runner is a copy of its zygote."""
 

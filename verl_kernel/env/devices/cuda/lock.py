@@ -162,9 +162,6 @@ def _make(path: str) -> None:
         Path(new).unlink()
 
 
-# One judge's use of a GPU that others use too: its lock, how long it waited, which foreign processes it saw.
-
-
 Census = Callable[[], Collection[int] | None]
 """Returns the ids of the processes on the GPU; None if unknown."""
 

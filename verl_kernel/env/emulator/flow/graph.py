@@ -179,9 +179,6 @@ def _postdominators(graph: Graph) -> list[frozenset[int]]:
     return postdominators
 
 
-# Registers that always hold the same literal.
-
-
 def constants(graph: Graph) -> dict[str, Immediate]:
     """Return the literal of each register whose only writer is a move of a literal."""
     counts = Counter(name for names in graph.writes for name in names)

@@ -89,11 +89,6 @@ def depends_on_data(program: PtxProgram, number: int) -> bool:
     return _Origins(program).depends_on_data(number, program.instructions[number])
 
 
-def keeping(program: PtxProgram, kinds: Collection[Kind]) -> PtxProgram:
-    """Return the same kernel without stores of other kinds."""
-    return without(program, [number for number, kind in stores(program).items() if kind not in kinds])
-
-
 def without(program: PtxProgram, left_out: Collection[int]) -> PtxProgram:
     """Return the kernel without the stores whose instruction numbers are given; the load of an atomic remains."""
     stored = stores(program)

@@ -38,8 +38,7 @@ def watch_text(key: Key) -> tuple[FunctionWriter, str]:
     undecided = (
         _in_shared(body, verb, size, aligned, warp) if room == "shared" else _in_rows(body, verb, size, aligned, warp)
     )
-    body.branch(body.op(f"icmp eq i32 {undecided}, 0"), "fine", "odd")
-    body.label("odd")
+    body.begin_unless(body.op(f"icmp eq i32 {undecided}, 0"), "fine", "odd")
     wide = body.op(f"zext {kind} %addresses to {ADDRESSES}") if width == 32 else "%addresses"
     # The judging function reads addresses and new values from memory.
     body.do(f"store {ADDRESSES} {wide}, ptr %kept")
@@ -48,8 +47,7 @@ def watch_text(key: Key) -> tuple[FunctionWriter, str]:
         body.do(f"store {WIDE.ints(bits)} %x{index}, ptr {slot}")
     reason = VERBS[verb] + (context.IN_SHARED if room == "shared" else 0)
     _call_judge(body, str(reason), undecided, str(size | bits << 16), "%new" if verb == "store" else "null")
-    body.do("br label %fine")
-    body.label("fine")
+    body.fall_into("fine")
     body.do("ret void")
     arguments = [f"{kind} %addresses", "i32 %lanes", "ptr %ctx", "ptr %site"]
     arguments += [f"{WIDE.ints(bits)} %x{index}" for index in range(count)] if verb == "store" else []
@@ -67,8 +65,7 @@ def _in_shared(body: FunctionWriter, verb: str, size: int, lanes: str, warp: str
     """Record an access to shared memory, if that is watched; returns the lanes to be judged."""
     row = body.op(f"load ptr, ptr {body.word('%watch', context.SHARED_ROW)}")
     # A block of one warp has no races in shared memory.
-    body.branch(body.op(f"icmp eq ptr {row}, null"), "fine", "row")
-    body.label("row")
+    body.begin_unless(body.op(f"icmp eq ptr {row}, null"), "fine", "row")
     own_stamp = _stamp(body, context.SHARED_IDS, warp)
     shift = body.op(f"load i64, ptr {body.word('%watch', context.SHARED_SHIFT)}")
     offsets = body.op(f"zext {WIDE.ints(32)} %addresses to {ADDRESSES}")
@@ -109,8 +106,7 @@ def _each_cell(
     first = body.op(f"lshr {ADDRESSES} {offsets}, {body.splat('i64', shift)}")
     # Accesses are aligned and cells no longer than the smallest, so each access covers whole cells.
     count = body.op(f"lshr i64 {size}, {shift}")
-    body.do(f"br label %cell{tag}")
-    body.label(f"cell{tag}")
+    body.fall_into(f"cell{tag}")
     body.do(f"%place{tag} = phi i64 [ 0, %{begin} ], [ %next_place{tag}, %cell{tag} ]")
     body.do(f"%odd{tag} = phi i32 [ 0, %{begin} ], [ %more_odd{tag}, %cell{tag} ]")
     cells = body.op(f"add {ADDRESSES} {first}, {body.splat('i64', f'%place{tag}')}")
@@ -131,8 +127,7 @@ def _each_cell(
     )
     body.do(f"%more_odd{tag} = or i32 %odd{tag}, {undecided}")
     body.do(f"%next_place{tag} = add i64 %place{tag}, 1")
-    body.branch(body.op(f"icmp ult i64 %next_place{tag}, {count}"), f"cell{tag}", f"cells_done{tag}")
-    body.label(f"cells_done{tag}")
+    body.begin_unless(body.op(f"icmp ult i64 %next_place{tag}, {count}"), f"cell{tag}", f"cells_done{tag}")
     return f"%more_odd{tag}"
 
 
@@ -151,14 +146,12 @@ def _in_rows(body: FunctionWriter, verb: str, size: int, lanes: str, warp: str) 
     )
     start = body.op(f"trunc i64 {first} to i32")
     is_ordered = body.op(f"icmp ne i64 {ordered}, 0")
-    body.do("br label %rows")
-    body.label("rows")
+    body.fall_into("rows")
     body.do("%number = phi i64 [ 0, %entry ], [ %next_number, %next_row ]")
     body.do(f"%left = phi i32 [ {lanes}, %entry ], [ %left_after, %next_row ]")
     body.do("%bad = phi i32 [ 0, %entry ], [ %bad_after, %next_row ]")
     has_more = body.op(f"icmp ult i64 %number, {count}")
-    body.branch(body.op(f"and i1 {has_more}, {body.op('icmp ne i32 %left, 0')}"), "row", "rows_done")
-    body.label("row")
+    body.begin_if(body.op(f"and i1 {has_more}, {body.op('icmp ne i32 %left, 0')}"), "row", "rows_done")
     row = body.op(f"getelementptr i64, ptr {rows}, i64 {body.op(f'mul i64 %number, {context.WATCH_ROW_WORDS}')}")
     begin, length = (
         body.splat("i64", body.op(f"load i64, ptr {body.word(row, word)}"))
@@ -167,10 +160,8 @@ def _in_rows(body: FunctionWriter, verb: str, size: int, lanes: str, warp: str) 
     offsets = body.op(f"sub {ADDRESSES} %addresses, {begin}")
     # Lanes of one access may lie in several watched ranges, or in none.
     lanes_inside = body.op(f"and i32 %left, {body.bits(body.op(f'icmp ult {ADDRESSES} {offsets}, {length}'))}")
-    body.branch(body.op(f"icmp eq i32 {lanes_inside}, 0"), "next_row", "here")
-    body.label("here")
-    body.branch(is_ordered, "ordered", "plain")
-    body.label("plain")
+    body.begin_unless(body.op(f"icmp eq i32 {lanes_inside}, 0"), "next_row", "here")
+    body.begin_unless(is_ordered, "ordered", "plain")
     each_cell = partial(_each_cell, body, verb, size, shift=shift, offsets=offsets, lanes=lanes_inside, row=row)
     plain = each_cell(is_ordered=False, warp_state=(start, own_stamp, "null", "0"), begin="plain")
     body.do("br label %next_row")
@@ -184,8 +175,7 @@ def _in_rows(body: FunctionWriter, verb: str, size: int, lanes: str, warp: str) 
     owners = body.op(f"load ptr, ptr {body.word('%watch', context.OWNERS)}")
     entity = body.op(f"load i32, ptr {body.op(f'getelementptr i32, ptr {owners}, i64 {stamp}')}")
     ordered = each_cell(is_ordered=True, warp_state=(start, own_stamp, clock, entity), begin="ordered")
-    body.do("br label %next_row")
-    body.label("next_row")
+    body.fall_into("next_row")
     undecided = body.op(f"phi i32 [ 0, %row ], [ {plain}, %cells_done0 ], [ {ordered}, %cells_done1 ]")
     body.do(f"%bad_after = or i32 %bad, {undecided}")
     body.do(f"%left_after = and i32 %left, {body.op(f'xor i32 {lanes_inside}, -1')}")
@@ -202,17 +192,12 @@ def order_text(key: Key) -> tuple[FunctionWriter, str]:
     body.do(f"%watch = load ptr, ptr {body.word('%ctx', context.WATCH)}")
     # Python is called for each event: not for those of no lane.
     has_no_lane = body.op("icmp eq i32 %lanes, 0")
-    body.branch(body.op(f"or i1 {has_no_lane}, {body.op('icmp eq ptr %watch, null')}"), "done", "tell")
-    body.label("tell")
+    body.begin_unless(body.op(f"or i1 {has_no_lane}, {body.op('icmp eq ptr %watch, null')}"), "done", "tell")
     body.do(f"store {ADDRESSES} %addresses, ptr %kept")
     _call_judge(body, str(context.EVENT + 16 * int(key[1])), "%lanes", "0", "null")
-    body.do("br label %done")
-    body.label("done")
+    body.fall_into("done")
     body.do("ret void")
     return body, body.text("void", key, (f"{ADDRESSES} %addresses", "i32 %lanes", "ptr %ctx", "ptr %site"))
-
-
-# Logs accesses to global memory while a block runs, with the bytes that memory held.
 
 
 def log_text(key: Key) -> tuple[FunctionWriter, str]:
@@ -224,8 +209,7 @@ def log_text(key: Key) -> tuple[FunctionWriter, str]:
     used = body.op(f"load i64, ptr {body.word(log, context.LOG_USED)}")
     room = body.op(f"load i64, ptr {body.word(log, context.LOG_ROOM)}")
     has_lane = body.op("icmp ne i32 %lanes, 0")
-    body.branch(body.op(f"and i1 {has_lane}, {body.op(f'icmp ult i64 {used}, {room}')}"), "record", "done")
-    body.label("record")
+    body.begin_if(body.op(f"and i1 {has_lane}, {body.op(f'icmp ult i64 {used}, {room}')}"), "record", "done")
     body.do(f"store i64 {body.op(f'add i64 {used}, 1')}, ptr {body.word(log, context.LOG_USED)}")
     offset = body.op(f"add i64 {body.op(f'mul i64 {used}, {context.RECORD_WORDS}')}, {context.LOG_HEAD}")
     record = body.op(f"getelementptr i64, ptr {log}, i64 {offset}")
@@ -239,8 +223,7 @@ def log_text(key: Key) -> tuple[FunctionWriter, str]:
         body.do(f"store i64 {value}, ptr {body.word(record, word)}")
     body.do(f"store {ADDRESSES} %addresses, ptr {body.word(record, context.RECORD_ADDRESSES)}, align 8")
     _log_values(body, bits, count, body.word(record, context.RECORD_VALUES))
-    body.do("br label %done")
-    body.label("done")
+    body.fall_into("done")
     body.do("ret void")
     return body, body.text("void", key, (f"{ADDRESSES} %addresses", "i32 %lanes", "ptr %ctx", "ptr %site"))
 

@@ -78,21 +78,17 @@ def result_type(bits: int, count: int) -> str:
 def _global(body: FunctionWriter, verb: str, bits: int, count: int, checked: AddressCheck) -> None:
     size = bits * count // 8
     first = checked.first
-    body.branch(checked.is_dense, "dense", "sparse")
-    body.label("dense")
-    body.branch(checked.is_watched, "watched", "plain")
-    body.label("watched")
+    body.begin_if(checked.is_dense, "dense", "sparse")
+    body.begin_if(checked.is_watched, "watched", "plain")
     _watch_dense(body, verb, first, body.site(sites.SHADOW), size)
     body.label("plain")
     _dense(body, verb, bits, count, body.op(f"inttoptr i64 {first} to ptr"))
     body.label("sparse")
     # Dense accesses are aligned as a whole (`checks.are_dense`); others lane by lane.
     aligned = checks.check_alignment(body, "%addresses", checked.lanes, size)
-    body.branch(checked.is_watched, "watched_lanes", "by_lane")
-    body.label("watched_lanes")
+    body.begin_if(checked.is_watched, "watched_lanes", "by_lane")
     _watch_lanes(body, verb, bits, count, lanes=aligned, shadows=checked.shadows)
-    body.do("br label %by_lane")
-    body.label("by_lane")
+    body.fall_into("by_lane")
     pointers = body.op(f"inttoptr {ADDRESSES} %addresses to {POINTERS}")
     _sparse(body, verb, bits, count, pointers=pointers, mask=body.mask(aligned))
 
@@ -215,8 +211,7 @@ def _shared(body: FunctionWriter, verb: str, bits: int, count: int) -> None:
     base, fitting = shared_lanes(body, size)
     checks.watch(body, "shared", verb, bits=bits, count=count, lanes=fitting)
     first, is_dense = checks.are_dense(body, "%addresses", fitting, size, 32)
-    body.branch(is_dense, "dense", "sparse")
-    body.label("dense")
+    body.begin_if(is_dense, "dense", "sparse")
     _dense(body, verb, bits, count, body.op(f"getelementptr i8, ptr {base}, i32 {first}"))
     body.label("sparse")
     aligned = checks.check_alignment(body, "%addresses", fitting, size, 32)
@@ -265,11 +260,9 @@ def copy_text(key: Key) -> tuple[FunctionWriter, str]:
     excluded = body.op(f"or i32 {body.op(f'or i32 {whole}, {empty}')}, {oversized}")
     partial = body.op(f"and i32 {body.op(f'xor i32 {excluded}, -1')}, %all_lanes")
     loaded = _loaded(body, 32, size // 4, "%addresses", body.op(f"and i32 {whole}, %all_lanes"))
-    body.branch(body.op(f"icmp eq i32 {partial}, 0"), "store", "bytes")
-    body.label("bytes")
+    body.begin_unless(body.op(f"icmp eq i32 {partial}, 0"), "store", "bytes")
     words_by_bytes = _bytes(body, size, checks.check_alignment(body, "%addresses", partial, size))
-    body.do("br label %store")
-    body.label("store")
+    body.fall_into("store")
     values = []
     for word, part in zip(words_by_bytes, loaded, strict=True):
         by_bytes = body.op(f"phi {WORDS} [ zeroinitializer, %entry ], [ {word}, %bytes ]")

@@ -50,8 +50,7 @@ def atomic_text(key: Key) -> tuple[FunctionWriter, str]:
     # Lanes follow each other: those with the same address see what earlier ones have stored.
     body.do(f"%result = alloca {numbers}, align 64")
     body.do(f"store {numbers} zeroinitializer, ptr %result")
-    body.do("br label %begin")
-    body.label("begin")
+    body.fall_into("begin")
 
     def each(lane: str) -> None:
         width = 64 if room == "global" else 32
@@ -88,12 +87,10 @@ def atomic_text(key: Key) -> tuple[FunctionWriter, str]:
 
 def _mark(body: FunctionWriter, checked: AddressCheck, lanes: str, bits: int) -> None:
     """Mark the changed bytes as written, where writes are tracked."""
-    body.branch(checked.is_watched, "mark", "marked")
-    body.label("mark")
+    body.begin_if(checked.is_watched, "mark", "marked")
     pointers, mask = accesses.shadow_of(body, lanes, checked.shadows)
     accesses.scatter(body, WIDE.const(bits, int("01" * (bits // 8), 16)), pointers, mask, bits)
-    body.do("br label %marked")
-    body.label("marked")
+    body.fall_into("marked")
 
 
 def _changed(body: FunctionWriter, room: str, change: str, kind: str, *, old: str, value: str, replacement: str) -> str:

@@ -11,14 +11,10 @@ from verl_kernel.env.emulator.library.reuse_distance import USES_TIME, thin_text
 _TEXT = """
 define internal void @vk_settle(ptr %ctx) nounwind {
 entry:
-  %work.p = getelementptr i64, ptr %ctx, i64 @WORK@
-  %work = load ptr, ptr %work.p
-  %counts.p = getelementptr i64, ptr %ctx, i64 @COUNTS@
-  %counts = load ptr, ptr %counts.p
-  %uses.p = getelementptr i64, ptr %ctx, i64 @USES@
-  %uses = load ptr, ptr %uses.p
-  %blocks.p = getelementptr i64, ptr %work, i64 @WORK_BLOCKS@
-  %blocks = load i64, ptr %blocks.p
+  %work = load ptr, %ctx[@WORK@]
+  %counts = load ptr, %ctx[@COUNTS@]
+  %uses = load ptr, %ctx[@USES@]
+  %blocks = load i64, %work[@WORK_BLOCKS@]
   %weights = getelementptr i64, ptr %work, i64 @WORK_HEAD@
   br label %each
 each:
@@ -43,8 +39,7 @@ out:  ; what has been added since the last pause is this block's
   %own = load i64, ptr %uses
   %own.next = add i64 %own, %done
   store i64 %own.next, ptr %uses
-  %log.p = getelementptr i64, ptr %ctx, i64 @REREADS@
-  %log = load ptr, ptr %log.p
+  %log = load ptr, %ctx[@REREADS@]
   call void @vk_thin(ptr %log)
   ret void
 }
@@ -52,14 +47,10 @@ out:  ; what has been added since the last pause is this block's
 define internal void @vk_finish(ptr %ctx) nounwind {
 entry:
   call void @vk_settle(ptr %ctx)
-  %work.p = getelementptr i64, ptr %ctx, i64 @WORK@
-  %work = load ptr, ptr %work.p
-  %uses.p = getelementptr i64, ptr %ctx, i64 @USES@
-  %uses = load ptr, ptr %uses.p
-  %totals.p = getelementptr i64, ptr %ctx, i64 @TOTALS@
-  %totals = load ptr, ptr %totals.p
-  %rows.p = getelementptr i64, ptr %ctx, i64 @BUFFERS@
-  %rows = load i64, ptr %rows.p
+  %work = load ptr, %ctx[@WORK@]
+  %uses = load ptr, %ctx[@USES@]
+  %totals = load ptr, %ctx[@TOTALS@]
+  %rows = load i64, %ctx[@BUFFERS@]
   %all = add i64 %rows, 1
   %halves = shl i64 %all, 1
   %first = getelementptr i64, ptr %uses, i64 @USES_HEAD@
@@ -121,12 +112,9 @@ out:  ; keep what the heaviest block did; the cache's time goes on by its size, 
   %longest = select i1 %longer, i64 %done, i64 %long
   store i64 %longest, ptr %long.p
   store i64 0, ptr %uses
-  %read.p = getelementptr i64, ptr %uses, i64 @USES_TIME@
-  store i64 0, ptr %read.p
-  %cache.p = getelementptr i64, ptr %ctx, i64 @CACHE@
-  %cache = load ptr, ptr %cache.p
-  %room.p = getelementptr i64, ptr %cache, i64 @CACHE_ROOM@
-  %room = load i64, ptr %room.p
+  store i64 0, %uses[@USES_TIME@]
+  %cache = load ptr, %ctx[@CACHE@]
+  %room = load i64, %cache[@CACHE_ROOM@]
   %time = load i64, ptr %cache
   %later = add i64 %time, %room
   %beyond = add i64 %later, 1

@@ -21,8 +21,7 @@ def fault_text(key: Key) -> tuple[FunctionWriter, str]:
     lanes = body.op("icmp ne i32 %lanes, 0")
     # Lanes and instructions after the first fault may only follow from it.
     is_first = body.op(f"and i1 {lanes}, {body.op(f'icmp eq i64 {old}, 0')}")
-    body.branch(is_first, "note", "done")
-    body.label("note")
+    body.begin_if(is_first, "note", "done")
     lane = body.intrinsic("cttz.i32", "i32", ("i32", "%lanes"), ("i1", "false"))
     # `cttz` of no lanes is 32, beyond the vector.
     lane = body.op(f"and i32 {lane}, 31")
@@ -35,8 +34,7 @@ def fault_text(key: Key) -> tuple[FunctionWriter, str]:
     }
     for word, value in values.items():
         body.do(f"store i64 {value}, ptr {body.word(fault, word)}")
-    body.do("br label %done")
-    body.label("done")
+    body.fall_into("done")
     body.do("ret void")
     return body, body.text("void", key, ("i32 %kind", "i32 %lanes", f"{ADDRESSES} %addresses", "ptr %ctx", "ptr %site"))
 
@@ -49,19 +47,15 @@ def resolve_text(key: Key) -> tuple[FunctionWriter, str]:
     """
     body = FunctionWriter()
     table, rows = body.context(context.TABLE), body.context(context.BUFFERS, "i64")
-    body.do("br label %lane")
-    body.label("lane")
+    body.fall_into("lane")
     lane = body.op("phi i32 [ 0, %entry ], [ %next_lane, %lane_end ]")
     resolved = body.op("phi i32 [ 0, %entry ], [ %good_after, %lane_end ]")
     chosen = body.op(f"trunc i32 {body.op(f'lshr i32 %lanes, {lane}')} to i1")
-    body.branch(chosen, "look", "lane_end")
-    body.label("look")
+    body.begin_if(chosen, "look", "lane_end")
     address = body.op(f"extractelement {ADDRESSES} %addresses, i32 {lane}")
-    body.do("br label %row")
-    body.label("row")
+    body.fall_into("row")
     row = body.op("phi i64 [ 0, %look ], [ %next_row, %other_row ]")
-    body.branch(body.op(f"icmp ult i64 {row}, {rows}"), "test", "lane_end")
-    body.label("test")
+    body.begin_if(body.op(f"icmp ult i64 {row}, {rows}"), "test", "lane_end")
     words = body.op(f"getelementptr i64, ptr {table}, i64 {body.op(f'mul i64 {row}, {context.ROW_WORDS}')}")
     start, size, written = (
         body.op(f"load i64, ptr {body.word(words, word)}") for word in (context.START, context.SIZE, context.WRITTEN)
@@ -72,8 +66,7 @@ def resolve_text(key: Key) -> tuple[FunctionWriter, str]:
     # In a buffer shorter than the access the difference would wrap around.
     is_long = body.op(f"icmp uge i64 {size}, %size")
     fits = body.op(f"and i1 {is_long}, {body.op(f'icmp ule i64 {offset}, {room}')}")
-    body.branch(fits, "found", "other_row")
-    body.label("found")
+    body.begin_if(fits, "found", "other_row")
     offset_count = body.op(f"add i64 {room}, 1")
     for word, value in ((sites.BUFFER, start), (sites.ROOM, offset_count), (sites.SHADOW, written), (sites.ROW, row)):
         body.do(f"store i64 {value}, ptr {body.word('%site', word)}")
@@ -86,8 +79,7 @@ def resolve_text(key: Key) -> tuple[FunctionWriter, str]:
     body.label("lane_end")
     body.do(f"%good_after = phi i32 [ {resolved}, %lane ], [ {resolved}, %row ], [ {with_lane}, %found ]")
     body.do(f"%next_lane = add i32 {lane}, 1")
-    body.branch(body.op(f"icmp ult i32 %next_lane, {LANES}"), "lane", "done")
-    body.label("done")
+    body.begin_unless(body.op(f"icmp ult i32 %next_lane, {LANES}"), "lane", "done")
     outside = body.op("xor i32 %good_after, %lanes")
     body.fault(context.OUT_OF_BOUNDS, outside, "%addresses")
     body.do("ret i32 %good_after")
@@ -128,14 +120,12 @@ def check_global(body: FunctionWriter, verb: str, size: int) -> AddressCheck:
     shadow, row = body.splat("i64", body.site(sites.SHADOW)), body.site(sites.ROW)
     # The site keeps the buffer that it found last: the table is searched only for addresses beyond it.
     unresolved = body.op(f"and i32 {beyond}, %lanes")
-    body.branch(body.op(f"icmp eq i32 {unresolved}, 0"), "fine", "slow")
-    body.label("slow")
+    body.begin_unless(body.op(f"icmp eq i32 {unresolved}, 0"), "fine", "slow")
     body.do(f"store {ADDRESSES} zeroinitializer, ptr %shadows")
     arguments = (f"{ADDRESSES} %addresses", "i32 %lanes", "ptr %ctx", "ptr %site", f"i64 {size}", "ptr %shadows")
     resolved = body.op(body.call("i32", ("resolve",), *arguments))
     lane_shadows, other_row = body.op(f"load {ADDRESSES}, ptr %shadows"), _common_row(body, resolved)
-    body.do("br label %fine")
-    body.label("fine")
+    body.fall_into("fine")
     lanes = body.op(f"phi i32 [ %lanes, %entry ], [ {resolved}, %slow ]")
     shadows = body.op(f"phi {ADDRESSES} [ {shadow}, %entry ], [ {lane_shadows}, %slow ]")
     # Lanes in several buffers are never accessed as one vector: their shadows differ.
@@ -154,14 +144,12 @@ def _count_sectors(
 ) -> None:
     """Count sectors; if the lanes' addresses are consecutive, they follow from the first address."""
     context_arguments = ("ptr %ctx", "ptr %site", f"i64 {row}")
-    body.branch(is_dense, "span", "apart")
-    body.label("span")
+    body.begin_if(is_dense, "span", "apart")
     body.do(body.call("void", ("span", verb), f"i64 {first}", f"i64 {LANES * size}", *context_arguments))
     body.do("br label %counted")
     body.label("apart")
     body.do(body.call("void", ("sectors", verb), f"{ADDRESSES} %addresses", f"i32 {lanes}", *context_arguments))
-    body.do("br label %counted")
-    body.label("counted")
+    body.fall_into("counted")
 
 
 def _common_row(body: FunctionWriter, lanes: str) -> str:
@@ -219,18 +207,15 @@ def watch(body: FunctionWriter, room: str, verb: str, *, bits: int, count: int, 
     """Record an access to `%addresses` (of the values `%x0`, ... if it is a store), if accesses are watched."""
     # One load and a branch: what is not watched pays no more.
     is_off = body.op(f"icmp eq ptr {body.context(context.WATCH)}, null")
-    body.branch(is_off, "unwatched", "noted")
-    body.label("noted")
+    body.begin_unless(is_off, "unwatched", "noted")
     arguments = [f"{WIDE.ints(32 if room == 'shared' else 64)} %addresses", f"i32 {lanes}", "ptr %ctx", "ptr %site"]
     if room == "global":
         # Shared memory is not logged: what lies there has come from global memory, or was computed.
         log = body.op(f"load ptr, ptr {body.word(body.context(context.WATCH), context.LOG)}")
-        body.branch(body.op(f"icmp eq ptr {log}, null"), "races", "logged")
-        body.label("logged")
+        body.begin_unless(body.op(f"icmp eq ptr {log}, null"), "races", "logged")
         body.do(body.call("void", ("log", verb.removeprefix("block_"), bits, count), *arguments))
         body.do("br label %unwatched")
         body.label("races")
     arguments += [f"{WIDE.ints(bits)} %x{index}" for index in range(count)] if verb == "store" else []
     body.do(body.call("void", ("watch", room, verb, bits, count), *arguments))
-    body.do("br label %unwatched")
-    body.label("unwatched")
+    body.fall_into("unwatched")

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 
@@ -172,9 +174,6 @@ READS, ACQUIRES, WRITES, RELEASES, FENCES, REPLACES = (1 << bit for bit in range
 """Marks of an event: what it does, and whether it is a store, which ends the effect of an earlier release."""
 
 
-# Writes a function of the library.
-
-
 MASK = f"<{LANES} x i1>"
 """LLVM's type of a truth value for each lane."""
 POINTERS = f"<{LANES} x ptr>"
@@ -202,6 +201,21 @@ class FunctionWriter(Writer):
         """Branch to one of two blocks."""
         self.do(f"br i1 {condition}, label %{yes}, label %{no}")
 
+    def begin_if(self, condition: str, yes: str, no: str) -> None:
+        """Branch to one of two blocks, and begin the first one."""
+        self.branch(condition, yes, no)
+        self.label(yes)
+
+    def begin_unless(self, condition: str, yes: str, no: str) -> None:
+        """Branch to one of two blocks, and begin the second one."""
+        self.branch(condition, yes, no)
+        self.label(no)
+
+    def fall_into(self, label: str) -> None:
+        """Begin a block in which the current one continues."""
+        self.do(f"br label %{label}")
+        self.label(label)
+
     def mask(self, bits: str) -> str:
         """Convert the bits of an integer to a mask with one truth value per lane."""
         return self.op(f"bitcast i32 {bits} to {MASK}")
@@ -213,18 +227,14 @@ class FunctionWriter(Writer):
 
     def each_lane(self, bits: str, begin: str, body: Callable[[str], None]) -> None:
         """Run code for each lane of a mask, in order, from the current block `begin`; continues in `lanes_done`."""
-        self.do("br label %lane")
-        self.label("lane")
+        self.fall_into("lane")
         lane = self.op(f"phi i32 [ 0, %{begin} ], [ %next_lane, %lane_end ]")
         chosen = self.op(f"trunc i32 {self.op(f'lshr i32 {bits}, {lane}')} to i1")
-        self.branch(chosen, "lane_body", "lane_end")
-        self.label("lane_body")
+        self.begin_if(chosen, "lane_body", "lane_end")
         body(lane)
-        self.do("br label %lane_end")
-        self.label("lane_end")
+        self.fall_into("lane_end")
         self.do(f"%next_lane = add i32 {lane}, 1")
-        self.branch(self.op(f"icmp ult i32 %next_lane, {LANES}"), "lane", "lanes_done")
-        self.label("lanes_done")
+        self.begin_unless(self.op(f"icmp ult i32 %next_lane, {LANES}"), "lane", "lanes_done")
 
 
 def stride(size: int, bits: int) -> str:
@@ -237,8 +247,18 @@ def numbers(names: str, *modules: ModuleType) -> dict[str, int]:
     return {name: next(vars(module)[name] for module in modules if hasattr(module, name)) for name in names.split()}
 
 
+_WORD = re.compile(r"^  (%\S+ = load \w+|store \w+ \S+), (%\S+)\[(\S+)\]$", re.M)
+"""A word of an array that is read or written, as in `%warp = load ptr, %ctx[@ENTRY@]`."""
+
+
 def filled(text: str, values: Mapping[str, int]) -> str:
-    """Replace each `@NAME@` in a text by its number."""
+    """Replace each `@NAME@` in a text by its number, and each word of an array by LLVM's address of it."""
     for name, value in values.items():
         text = text.replace(f"@{name}@", str(value))
-    return text
+    numbers = itertools.count()
+
+    def addressed(match: re.Match[str]) -> str:
+        pointer = f"%word.{next(numbers)}"
+        return f"  {pointer} = getelementptr i64, ptr {match[2]}, i64 {match[3]}\n  {match[1]}, ptr {pointer}"
+
+    return _WORD.sub(addressed, text)

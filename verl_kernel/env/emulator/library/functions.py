@@ -13,8 +13,6 @@ from verl_kernel.env.emulator.library.context import FunctionWriter
 from verl_kernel.env.emulator.lowering import floats
 from verl_kernel.env.emulator.lowering.writer import WIDE, Key, ValueForm, mangled, real
 
-# Selects bytes with a selector known only at run time (PTX ISA, "prmt").
-
 
 def permute_text(key: Key) -> tuple[FunctionWriter, str]:
     """`permute_<lanes>(low, high, selector)`: select four of eight bytes; a selector's top bit replicates the sign."""
@@ -43,9 +41,6 @@ def _selected_byte(body: FunctionWriter, eight_bytes: str, index: int, form: Val
     chosen = body.op(f"select {form.ints(1)} {wants_sign}, {words} {spread}, {words} {plain}")
     chosen = body.op(f"and {words} {chosen}, {form.const(32, 255)}")
     return body.op(f"shl {words} {chosen}, {form.const(32, 8 * index)}")
-
-
-# Arithmetic rounded towards zero, down or up: the host's own, in another mode.
 
 
 _MODES = {"rz": 0, "rn": 1, "rp": 2, "rm": 3}

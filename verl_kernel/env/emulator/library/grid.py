@@ -25,16 +25,11 @@ DONE, WAITING, FAULTED = 0, 1, 2
 _TEXT = """
 define i32 @vk_block(ptr %ctx, ptr %frames, ptr %states, i32 %x, i32 %y, i32 %z, i64 %id, i64 %rounds) nounwind {
 entry:
-  %number.p = getelementptr i64, ptr %ctx, i64 @NUMBER@
-  store i64 %id, ptr %number.p
-  %fault.p = getelementptr i64, ptr %ctx, i64 @FAULT@
-  %fault = load ptr, ptr %fault.p
-  %entry.p = getelementptr i64, ptr %ctx, i64 @ENTRY@
-  %warp = load ptr, ptr %entry.p
-  %warps.p = getelementptr i64, ptr %ctx, i64 @WARPS@
-  %warps = load i32, ptr %warps.p
-  %frame.p = getelementptr i64, ptr %ctx, i64 @FRAME@
-  %frame.bytes = load i32, ptr %frame.p
+  store i64 %id, %ctx[@NUMBER@]
+  %fault = load ptr, %ctx[@FAULT@]
+  %warp = load ptr, %ctx[@ENTRY@]
+  %warps = load i32, %ctx[@WARPS@]
+  %frame.bytes = load i32, %ctx[@FRAME@]
   br label %round
 round:
   %left = phi i64 [ %rounds, %entry ], [ %left.next, %again ]
@@ -50,8 +45,7 @@ look:  ; does a warp wait in a loop?
   %l.more = icmp ult i32 %l.next, %warps
   br i1 %l.more, label %look, label %began
 began:  ; if not, all warps stand at a barrier, at the start or at the end: a watch gives new stamps
-  %watch.p = getelementptr i64, ptr %ctx, i64 @WATCH@
-  %watch = load ptr, ptr %watch.p
+  %watch = load ptr, %ctx[@WATCH@]
   %is.watched = icmp ne ptr %watch, null
   %some.not = xor i1 %some.next, true
   %passed = and i1 %is.watched, %some.not
@@ -80,9 +74,8 @@ run:  ; a warp resumes at the block of instructions that it has returned
   %frame = getelementptr i8, ptr %frames, i32 %offset
   br i1 %is.watched, label %name, label %go
 name:  ; a watch has to know whose accesses it sees
-  %now.p = getelementptr i64, ptr %watch, i64 @RUNNING_WARP@
   %w.64 = zext i32 %w to i64
-  store i64 %w.64, ptr %now.p
+  store i64 %w.64, %watch[@RUNNING_WARP@]
   br label %go
 go:
   %got = call i32 %warp(ptr %ctx, ptr %frame, i32 %w, i32 %x, i32 %y, i32 %z, i32 %resume)
@@ -113,22 +106,17 @@ waiting:
   call void @vk_settle(ptr %ctx)
   ret i32 @WAITING@
 faulted:  ; native code has noted what happened: here is who did it
-  %b.p = getelementptr i64, ptr %fault, i64 @BLOCK@
-  store i64 %id, ptr %b.p
-  %w.p = getelementptr i64, ptr %fault, i64 @WARP@
+  store i64 %id, %fault[@BLOCK@]
   %w.l = zext i32 %w to i64
-  store i64 %w.l, ptr %w.p
+  store i64 %w.l, %fault[@WARP@]
   ret i32 @FAULTED@
 }
 
 define i64 @vk_grid(ptr %ctx, ptr %frames, ptr %states, ptr %order, i64 %count, i32 %gx, i32 %gy) nounwind {
 entry:
-  %shared.p = getelementptr i64, ptr %ctx, i64 @SHARED@
-  %shared = load ptr, ptr %shared.p
-  %length.p = getelementptr i64, ptr %ctx, i64 @SHARED_BYTES@
-  %length = load i64, ptr %length.p
-  %warps.p = getelementptr i64, ptr %ctx, i64 @WARPS@
-  %warps = load i64, ptr %warps.p
+  %shared = load ptr, %ctx[@SHARED@]
+  %length = load i64, %ctx[@SHARED_BYTES@]
+  %warps = load i64, %ctx[@WARPS@]
   %state.bytes = mul i64 %warps, 4
   br label %next
 next:
@@ -145,15 +133,12 @@ start:  ; the number of a block gives its coordinates, x first; shared memory ho
   %z = udiv i32 %r, %gy
   call void @llvm.memset.p0.i64(ptr %shared, i8 -1, i64 %length, i1 false)
   call void @llvm.memset.p0.i64(ptr %states, i8 0, i64 %state.bytes, i1 false)
-  %watch.p = getelementptr i64, ptr %ctx, i64 @WATCH@
-  %watch = load ptr, ptr %watch.p
+  %watch = load ptr, %ctx[@WATCH@]
   %is.watched = icmp ne ptr %watch, null
   br i1 %is.watched, label %tell, label %go
 tell:  ; a watch gives the block its first stamps at once
-  %fresh.p = getelementptr i64, ptr %watch, i64 @IS_FRESH@
-  store i64 1, ptr %fresh.p
-  %place.p = getelementptr i64, ptr %watch, i64 @BLOCK_INDEX@
-  store i64 %i, ptr %place.p
+  store i64 1, %watch[@IS_FRESH@]
+  store i64 %i, %watch[@BLOCK_INDEX@]
   br label %go
 go:
   %got = call i32 @vk_block(ptr %ctx, ptr %frames, ptr %states, i32 %x, i32 %y, i32 %z, i64 %id, i64 @ALWAYS@)
@@ -169,55 +154,43 @@ declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 
 define internal void @vk_barrier(ptr %ctx, ptr %watch, i32 %warps) nounwind {
 entry:
-  %ordered.p = getelementptr i64, ptr %watch, i64 @IS_ORDERED@
-  %ordered = load i64, ptr %ordered.p
+  %ordered = load i64, %watch[@IS_ORDERED@]
   %is.ordered = icmp ne i64 %ordered, 0
   br i1 %is.ordered, label %learn, label %plain
 learn:  ; vector clocks are joined by the judging function
-  %call.p = getelementptr i64, ptr %watch, i64 @CALL@
-  %call = load ptr, ptr %call.p
+  %call = load ptr, %watch[@CALL@]
   call void %call(i64 @BARRIER@, i64 0, ptr null, i64 0, ptr null, ptr %ctx, ptr null)
   ret void
 plain:  ; else each barrier takes the next stamps, one for each warp
-  %clock.pp = getelementptr i64, ptr %watch, i64 @NEXT_STAMP@
-  %clock.p = load ptr, ptr %clock.pp
+  %clock.p = load ptr, %watch[@NEXT_STAMP@]
   %clock = load i64, ptr %clock.p
   %warps.64 = zext i32 %warps to i64
   %next = add i64 %clock, %warps.64
   %is.over = icmp uge i64 %next, @LOW@
   br i1 %is.over, label %lost, label %fine
 lost:  ; stamps are used up, so the watch ends
-  %lost.p = getelementptr i64, ptr %watch, i64 @IS_LOST@
-  store i64 1, ptr %lost.p
-  %watch.p = getelementptr i64, ptr %ctx, i64 @WATCH@
-  store i64 0, ptr %watch.p
+  store i64 1, %watch[@IS_LOST@]
+  store i64 0, %ctx[@WATCH@]
   ret void
 fine:
   store i64 %next, ptr %clock.p
-  %now.p = getelementptr i64, ptr %watch, i64 @BARRIER_STAMP@
-  store i64 %clock, ptr %now.p
+  store i64 %clock, %watch[@BARRIER_STAMP@]
   %fresh.p = getelementptr i64, ptr %watch, i64 @IS_FRESH@
   %fresh = load i64, ptr %fresh.p
   %is.fresh = icmp ne i64 %fresh, 0
   br i1 %is.fresh, label %begin, label %each
 begin:  ; the first stamp of each block tells later whose a stamp is
   store i64 0, ptr %fresh.p
-  %first.p = getelementptr i64, ptr %watch, i64 @FIRST@
-  store i64 %clock, ptr %first.p
-  %place.p = getelementptr i64, ptr %watch, i64 @BLOCK_INDEX@
-  %place = load i64, ptr %place.p
-  %starts.pp = getelementptr i64, ptr %watch, i64 @STARTS@
-  %starts = load ptr, ptr %starts.pp
+  store i64 %clock, %watch[@FIRST@]
+  %place = load i64, %watch[@BLOCK_INDEX@]
+  %starts = load ptr, %watch[@STARTS@]
   %start.p = getelementptr i64, ptr %starts, i64 %place
   store i64 %clock, ptr %start.p
   br label %each
 each:
-  %ids.pp = getelementptr i64, ptr %watch, i64 @IDS@
-  %ids = load ptr, ptr %ids.pp
-  %shared.pp = getelementptr i64, ptr %watch, i64 @SHARED_IDS@
-  %shared.ids = load ptr, ptr %shared.pp
-  %step.p = getelementptr i64, ptr %watch, i64 @ID_STEP@
-  %step.64 = load i64, ptr %step.p
+  %ids = load ptr, %watch[@IDS@]
+  %shared.ids = load ptr, %watch[@SHARED_IDS@]
+  %step.64 = load i64, %watch[@ID_STEP@]
   %step = trunc i64 %step.64 to i32
   %first = trunc i64 %clock to i32
   br label %give

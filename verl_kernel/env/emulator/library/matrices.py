@@ -226,8 +226,7 @@ def matrices_text(key: Key) -> tuple[FunctionWriter, str]:
     addresses = body.op(f"select i1 {is_bad}, {WIDE.ints(32)} zeroinitializer, {WIDE.ints(32)} %addresses")
     limit = body.context(context.SHARED_BYTES, "i64")
     # Lanes with a bad address read row 0 after the fault: it must exist.
-    body.branch(body.op(f"icmp ult i64 {limit}, 16"), "none", "some")
-    body.label("none")
+    body.begin_if(body.op(f"icmp ult i64 {limit}, 16"), "none", "some")
     give_back(body, 32, [WIDE.const(32, 0)] * count)
     body.label("some")
     give_back(body, 32, [_matrix(body, base, addresses, number, is_transposed) for number in range(count)])

@@ -30,8 +30,7 @@ define internal void @vk_thin(ptr %log) nounwind {
 entry:
   %used.p = getelementptr i64, ptr %log, i64 @LOG_USED@
   %mask.p = getelementptr i64, ptr %log, i64 @LOG_MASK@
-  %salt.p = getelementptr i64, ptr %log, i64 @LOG_SALT@
-  %salt = load i64, ptr %salt.p
+  %salt = load i64, %log[@LOG_SALT@]
   %mask.now = load i64, ptr %mask.p
   br label %look
 look:
@@ -45,16 +44,12 @@ each:  ; copy each record down, or join it with the last one if location and blo
   %from.part = mul i64 %i, @RECORD_WORDS@
   %from.at = add i64 %from.part, @LOG_HEAD@
   %from = getelementptr i64, ptr %log, i64 %from.at
-  %from.block = getelementptr i64, ptr %from, i64 @RECORD_BLOCK@
-  %from.time = getelementptr i64, ptr %from, i64 @RECORD_TIME@
   %place = load i64, ptr %from
-  %block = load i64, ptr %from.block
-  %time = load i64, ptr %from.time
+  %block = load i64, %from[@RECORD_BLOCK@]
+  %time = load i64, %from[@RECORD_TIME@]
   %to.part = mul i64 %kept, @RECORD_WORDS@
   %to.at = add i64 %to.part, @LOG_HEAD@
   %to = getelementptr i64, ptr %log, i64 %to.at
-  %to.block = getelementptr i64, ptr %to, i64 @RECORD_BLOCK@
-  %to.time = getelementptr i64, ptr %to, i64 @RECORD_TIME@
   %last = getelementptr i64, ptr %to, i64 -@RECORD_WORDS@
   %last.block.p = getelementptr i64, ptr %last, i64 @RECORD_BLOCK@
   %last.place = load i64, ptr %last
@@ -73,8 +68,8 @@ each:  ; copy each record down, or join it with the last one if location and blo
   %joined = add i64 %last.block, %more.sectors
   store i64 %joined, ptr %last.block.p
   store i64 %place, ptr %to
-  store i64 %block, ptr %to.block
-  store i64 %time, ptr %to.time
+  store i64 %block, %to[@RECORD_BLOCK@]
+  store i64 %time, %to[@RECORD_TIME@]
   %mixed = xor i64 %place, %salt
   %spread = mul i64 %mixed, @HASH@
   %hash = lshr i64 %spread, @HASH_SHIFT@

@@ -46,10 +46,10 @@ class _Cells(FunctionWriter):
         """Load a word of the watch."""
         return self.op(f"load {kind}, ptr {self.word('%watch', word)}")
 
-    def start(self, label: str) -> None:
-        """Begin a basic block."""
-        self.label(label)
-        self.label_now = label
+    def label(self, name: str) -> None:
+        """Begin a block."""
+        super().label(name)
+        self.label_now = name
 
     def stamp_pointers(self, word: int) -> tuple[str, str]:
         """Return the array of stamps that a word of the row points to, and pointers to the lanes' elements."""
@@ -76,8 +76,7 @@ class _Cells(FunctionWriter):
         foreign = self.op(f"and {MASK} {self.op(f'xor {MASK} {plain}, {WIDE.const(1, 1)}')}, {self.active}")
         has_foreign = self.op(f"icmp ne i32 {self.bits(foreign)}, 0")
         before = self.label_now
-        self.branch(has_foreign, f"ask{tag}", f"asked{tag}")
-        self.start(f"ask{tag}")
+        self.begin_if(has_foreign, f"ask{tag}", f"asked{tag}")
         low = self.op(f"and {STAMPS} {stamps}, {WIDE.const(32, context.LOW)}")
         owners = self._gathered_at(self.watch(context.OWNERS), low, foreign)
         latest_known = self._gathered_at("%known", owners, foreign)
@@ -86,8 +85,7 @@ class _Cells(FunctionWriter):
         # A stamp with marks stands for several warps: the judging function decides.
         is_unmarked = self.op(f"icmp eq {STAMPS} {low}, {stamps}")
         learnt = self.either(plain, self.op(f"and {MASK} {is_unmarked}, {self.either(is_known, is_own)}"))
-        self.do(f"br label %asked{tag}")
-        self.start(f"asked{tag}")
+        self.fall_into(f"asked{tag}")
         return self.op(f"phi {MASK} [ {plain}, %{before} ], [ {learnt}, %ask{tag} ]")
 
     def _are_own(self, owners: str) -> str:
@@ -133,11 +131,9 @@ def cells_text(key: Key) -> tuple[FunctionWriter, str]:
     new = body.own_stamp if _RECORDED_AS[verb] == context.STORES else _joined(body, old)
     # A stamp that stays is not stored again.
     changes = body.op(f"and {MASK} {mask}, {body.op(f'icmp ne {STAMPS} {old}, {new}')}")
-    body.branch(body.op(f"icmp ne i32 {body.bits(changes)}, 0"), "keep", "kept")
-    body.start("keep")
+    body.begin_if(body.op(f"icmp ne i32 {body.bits(changes)}, 0"), "keep", "kept")
     scatter(body, new, pointers, changes, 32)
-    body.do("br label %kept")
-    body.start("kept")
+    body.fall_into("kept")
     body.do(f"ret i32 {undecided}")
     arguments = (
         f"{ADDRESSES} %cells",
@@ -157,8 +153,7 @@ def _add_undecided(body: _Cells, word: int, undecided: str) -> str:
     before = body.label_now
     base, pointers = body.stamp_pointers(word)
     # The kernel has no accesses of this kind.
-    body.branch(body.op(f"icmp eq ptr {base}, null"), f"skip{word}", f"look{word}")
-    body.start(f"look{word}")
+    body.begin_unless(body.op(f"icmp eq ptr {base}, null"), f"skip{word}", f"look{word}")
     stamps = gathered(body, pointers, body.active, 32)
     if body.is_ordered:
         ordered = body.in_order(stamps, str(word))
@@ -172,8 +167,7 @@ def _add_undecided(body: _Cells, word: int, undecided: str) -> str:
     unordered = body.op(f"and i32 {body.op(f'xor i32 {body.bits(ordered)}, -1')}, %lanes")
     undecided_so_far = body.op(f"or i32 {undecided}, {unordered}")
     end = body.label_now
-    body.do(f"br label %skip{word}")
-    body.start(f"skip{word}")
+    body.fall_into(f"skip{word}")
     return body.op(f"phi i32 [ {undecided}, %{before} ], [ {undecided_so_far}, %{end} ]")
 
 

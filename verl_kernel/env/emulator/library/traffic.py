@@ -31,13 +31,11 @@ _NUMBERS = WIDE.ints(32)
 def count_passes(body: FunctionWriter, size: int, lanes: str, phase: int = LANES) -> None:
     """Count the passes of some accesses to `%addresses`; `phase` lanes are served at a time."""
     until_sample = body.site(sites.LEFT)
-    body.branch(body.op(f"icmp eq i64 {until_sample}, 0"), "sample", "sampled")
-    body.label("sample")
+    body.begin_if(body.op(f"icmp eq i64 {until_sample}, 0"), "sample", "sampled")
     passes = body.op(body.call("i64", ("passes", max(4, size), phase), f"{_NUMBERS} %addresses", f"i32 {lanes}"))
     body.add_to(body.word("%site", sites.PASSES), passes)
     body.add_to(body.word("%site", sites.SAMPLES), "1")
-    body.do("br label %sampled")
-    body.label("sampled")
+    body.fall_into("sampled")
     next_count = body.op(f"phi i64 [ {until_sample}, %entry ], [ {_SAMPLE_EVERY}, %sample ]")
     body.do(f"store i64 {body.op(f'sub i64 {next_count}, 1')}, ptr {body.word('%site', sites.LEFT)}")
 
@@ -154,8 +152,7 @@ def sectors_text(key: Key) -> tuple[FunctionWriter, str]:
     is_full = body.op("icmp eq i32 %lanes, -1")
     body.do(f"store {_ADDRESSES} {sector}, ptr %held")
     # Only addresses in disorder need the loop over distinct sectors.
-    body.branch(body.op(f"and i1 {is_full}, {body.op(f'icmp eq i32 {falls}, 0')}"), "easy", "apart")
-    body.label("easy")
+    body.begin_if(body.op(f"and i1 {is_full}, {body.op(f'icmp eq i32 {falls}, 0')}"), "easy", "apart")
     steps = body.bits(body.op(f"icmp ne {_ADDRESSES} {sector}, {before}"))
     changes = body.op(f"zext i32 {body.overloaded('ctpop', 'i32', steps)} to i64")
     count = body.op(f"add i64 {changes}, 1")
@@ -184,8 +181,7 @@ def _by_lines(body: FunctionWriter, count: str, first: str, last: str) -> dict[s
     low, high = (body.op(f"lshr i64 {sector}, {_PART}") for sector in (first, last))
     skipped = body.op(f"and i64 {first}, 15")
     above = body.op(f"sub i64 15, {body.op(f'and i64 {last}, 15')}")
-    body.do("br label %line")
-    body.label("line")
+    body.fall_into("line")
     part = body.op(f"phi i64 [ {low}, %entry ], [ %next_part, %line ]")
     missed = body.op("phi i64 [ 0, %entry ], [ %line_missed, %line ]")
     skip_low = body.op(f"select i1 {body.op(f'icmp eq i64 {part}, {low}')}, i64 {skipped}, i64 0")
@@ -201,8 +197,7 @@ def _in_order(body: FunctionWriter, steps: str) -> str:
     """Look up the sectors of lanes in ascending order; returns how many the cache did not have."""
     # The first lane of each run of lanes in one sector.
     heads = body.op(f"or i32 {steps}, 1")
-    body.do("br label %head")
-    body.label("head")
+    body.fall_into("head")
     heads_left = body.op(f"phi i32 [ {heads}, %easy ], [ %other_heads, %head ]")
     missed = body.op("phi i64 [ 0, %easy ], [ %head_missed, %head ]")
     sector = _of_lane(body, body.intrinsic("cttz.i32", "i32", ("i32", heads_left), ("i1", "true")))
@@ -215,16 +210,14 @@ def _in_order(body: FunctionWriter, steps: str) -> str:
 def _by_distinct_sectors(body: FunctionWriter, sector: str, verb: str) -> tuple[str, str, str, str]:
     """Loop over the distinct sectors."""
     body.label("apart")
-    body.do("br label %loop")
-    body.label("loop")
+    body.fall_into("loop")
     lanes_left = body.op("phi i32 [ %lanes, %apart ], [ %less, %more ]")
     names = ("total", "missed", "low", "high")
     total, missed, low, high = (
         body.op(f"phi i64 [ {start}, %apart ], [ %{name}_next, %more ]")
         for name, start in zip(names, (0, 0, -1, 0), strict=True)
     )
-    body.branch(body.op(f"icmp eq i32 {lanes_left}, 0"), "done", "more")
-    body.label("more")
+    body.begin_unless(body.op(f"icmp eq i32 {lanes_left}, 0"), "done", "more")
     lane_sector = _of_lane(body, body.intrinsic("cttz.i32", "i32", ("i32", lanes_left), ("i1", "true")))
     differing = body.bits(body.op(f"icmp ne {_ADDRESSES} {sector}, {body.splat('i64', lane_sector)}"))
     body.do(f"%less = and i32 {lanes_left}, {differing}")

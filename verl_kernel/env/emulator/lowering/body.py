@@ -27,8 +27,6 @@ from verl_kernel.env.emulator.ptx.program import (
     Unused,
 )
 
-# Literals of PTX.
-
 
 def bits_of(text: str, bits: int) -> int:
     """Return the bits of a literal in a register of `bits` bits."""
@@ -52,9 +50,6 @@ def _float_bits(value: float, bits: int) -> int:
     # Python's floats are float64: struct rounds once.
     kind, whole = ("<d", "<Q") if bits == 64 else ("<f", "<I")
     return int(struct.unpack(whole, struct.pack(kind, value))[0])
-
-
-# The memory in which a warp keeps registers that outlive a piece of code.
 
 
 # The frame outlives the call of the function: what a warp needs to resume lies here.

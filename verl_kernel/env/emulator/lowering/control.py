@@ -20,11 +20,9 @@ from verl_kernel.env.emulator.lowering.opcodes import Modifiers, check, lower
 from verl_kernel.env.emulator.lowering.writer import LANES, SCALAR, WIDE
 from verl_kernel.env.emulator.ptx.program import Immediate, Instruction
 
-# Lowers a repetition of instructions on other registers to a loop that finds its registers by tables of offsets.
-
 
 class Loop:
-    """Lowers a repetition.
+    """Lowers a repetition of instructions to a loop that finds its registers by tables of offsets.
 
     Args:
         body: the function; registers that the repetition reads are in its frame.

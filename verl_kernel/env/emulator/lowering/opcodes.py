@@ -12,11 +12,9 @@ from verl_kernel.env.emulator.ptx.program import BITS, Instruction
 SHORTS = ("s16x2", "u16x2")
 """Types of two integers of 16 bits."""
 
-# The modifiers of an instruction are taken one by one, so that none is ignored.
-
 
 class Modifiers:
-    """The modifiers of an instruction that were not taken yet."""
+    """The modifiers of an instruction that were not taken yet, so that none is ignored."""
 
     def __init__(self, item: Instruction) -> None:
         self._item, self._remaining = item, list(item.modifiers)

@@ -27,9 +27,6 @@ from verl_kernel.env.emulator.ptx.program import (
     Unused,
 )
 
-# Finds generic addresses that can only point to local memory, such as those of arrays passed to a called function.
-
-
 _SPACES = frozenset({"global", "shared", "local", "param", "const"})
 """State spaces that an access can name."""
 

@@ -20,8 +20,6 @@ from verl_kernel.env.emulator.races.access_order import Race, View, check_access
 from verl_kernel.env.emulator.races.memory import Ranges, StampRow, cell_bytes
 from verl_kernel.env.emulator.races.vector_clocks import BlockClocks, PublishedClocks, Stamps
 
-# The state of one block of a watched launch, with the words that native code reads.
-
 
 class WatchedBlock:
     """The state of a block; blocks that run one after the other share one.

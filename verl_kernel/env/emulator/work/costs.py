@@ -119,9 +119,6 @@ def _units(
     return (issued, integer * _PER_INTEGER, special * _PER_SPECIAL, shared * PER_SHARED, double * _PER_DOUBLE)
 
 
-# What a launch computed, by unit: these numbers can be compared between launches of a kernel at several sizes.
-
-
 _BUSY = {"issue": ISSUE, "integer": INTEGER, "special": SPECIAL}
 """Units of which busy slots are counted."""
 UNITS = (*PRODUCTS, NARROW, WIDE, *_BUSY)

@@ -327,11 +327,8 @@ class CandidateCode:
     """Launches whose code was made, by their digests."""
 
 
-# A thread answers an executing process that asks for the code of a launch, as the judge waits for the runner meanwhile.
-
-
 class CodeService:
-    """A thread that serves one executing process.
+    """A thread that serves one executing process, as the judge waits for its runner meanwhile.
 
     Args:
         code: the candidate's; this adds to its units.

@@ -24,8 +24,6 @@ from verl_kernel.env.judge.processes.runner import GrantExceeded, RunnerDied, Ru
 from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE
 from verl_kernel.errors import InfraError
 
-# A process works for an evaluation in another thread; the evaluation's thread can end it.
-
 
 class Stopping:
     """The current process of another thread, which can be stopped."""

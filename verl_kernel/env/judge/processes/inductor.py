@@ -8,22 +8,16 @@ reference that hangs or crashes ends its own process only.
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import tempfile
 import time
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import IO
 
-from verl_kernel.env.ipc import channel as channels
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, ProtocolError
 from verl_kernel.env.judge.processes.own_time import OwnTime, backstop_s
-from verl_kernel.env.sandbox.child_environment import child_environment
+from verl_kernel.env.judge.processes.server_process import ServerProcess
 from verl_kernel.env.task import Task
 from verl_kernel.errors import EnvironmentNotReady, InfraError
 
@@ -53,9 +47,7 @@ class Inductor:
     """Compiles references; its process starts with the first one."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
-        self._channel: Channel | None = None
-        self._errors: IO[bytes] | None = None
+        self._process: ServerProcess | None = None
 
     def program(self, task: Task, float32: str, limit_s: float) -> InductorProgram:
         """Compile a reference in a process of its own.
@@ -88,15 +80,9 @@ class Inductor:
 
     def close(self) -> None:
         """End the process (idempotent); the next reference starts another one."""
-        process, self._process, channel, self._channel = self._process, None, self._channel, None
-        if channel is not None:
-            channel.close()
-        if self._errors is not None:
-            self._errors.close()
+        process, self._process = self._process, None
         if process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            process.close()
 
     def _run(self, folder: str, limit_s: float) -> int | None:
         """Have a process compile what a folder holds; returns its exit status, or None if it took too long."""
@@ -111,10 +97,7 @@ class Inductor:
 
     def _failed(self, exc: Exception) -> InfraError | EnvironmentNotReady:
         """End the process and return the error; its last words are an exception if torch is not what it expects."""
-        words = ""
-        if self._errors is not None:
-            self._errors.seek(0)
-            words = self._errors.read()[-500:].decode(errors="replace").strip().rpartition("\n")[2]
+        words = "" if self._process is None else self._process.last_words()
         self.close()
         if words.startswith(("ImportError", "ModuleNotFoundError", "AttributeError")):
             return EnvironmentNotReady(
@@ -135,20 +118,7 @@ class Inductor:
                 channel.send({"kill": pid})
 
     def _started(self) -> Channel:
-        if self._channel is None or self._process is None or self._process.poll() is not None:
+        if self._process is None or self._process.child.poll() is not None:
             self.close()
-            ours, theirs = channels.pair()
-            self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed with the process
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "verl_kernel.env.inductor.process", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                env=child_environment(),
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._errors,
-                start_new_session=True,
-            )
-            theirs.close()
-            self._channel = Channel(ours)
-        return self._channel
+            self._process = ServerProcess.start("verl_kernel.env.inductor.process", variables={})
+        return self._process.channel

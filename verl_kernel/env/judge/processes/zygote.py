@@ -5,16 +5,13 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import IO, NoReturn, cast
+from typing import IO, cast
 
 import torch
 
@@ -22,13 +19,14 @@ from verl_kernel.env.backends import resolve_device
 from verl_kernel.env.devices import CPU_VARIABLES
 from verl_kernel.env.devices.base import DeviceBackend
 from verl_kernel.env.ipc import channel as channels
+from verl_kernel.env.ipc import fork_loop
 from verl_kernel.env.ipc.channel import Channel, ChannelClosed, Message, ProtocolError
 from verl_kernel.env.ipc.messages import Fork, Forked, ForkRequest, Prepare, Ready, Reap, Reaped
 from verl_kernel.env.ipc.shared_memory import SharedMemory
 from verl_kernel.env.judge.processes.runner import RunnerProcess
+from verl_kernel.env.judge.processes.server_process import ForkedZygote, ServerProcess
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.sandbox import libc
-from verl_kernel.env.sandbox.child_environment import child_environment
 from verl_kernel.env.tamper.seals import SealReader
 from verl_kernel.errors import EnvironmentNotReady, InfraError
 
@@ -37,29 +35,6 @@ from verl_kernel.errors import EnvironmentNotReady, InfraError
 # Both need torch. A second import costs 150 MB of private memory and a second of processor time; after a fork both
 # share it. The fork comes before options, seed and tasks arrive, so the zygote knows no secret. A zygote that dies
 # later is replaced by a newly started process (`ForkServer`), as the judge then has secrets.
-
-
-class ForkedZygote:
-    """A forked child, with the methods of `subprocess.Popen` that its owner uses."""
-
-    def __init__(self, pid: int, sock: socket.socket, errors: IO[bytes]) -> None:
-        self.pid, self.sock, self.errors = pid, sock, errors
-        self._code: int | None = None
-
-    def poll(self) -> int | None:
-        """Exit status, or None while it runs."""
-        return self._collect(os.WNOHANG)
-
-    def wait(self) -> int:
-        """Wait for its end; return its exit status."""
-        code = self._collect(0)
-        return 0 if code is None else code
-
-    def _collect(self, flags: int) -> int | None:
-        if self._code is None:
-            pid, status = os.waitpid(self.pid, flags)
-            self._code = os.waitstatus_to_exitcode(status) if pid else None
-        return self._code
 
 
 def fork_zygote(name: str, serve: Callable[[int, str], None]) -> ForkedZygote | None:
@@ -101,33 +76,24 @@ def fork_server(serve: Callable[[int], None], variables: Mapping[str, str]) -> F
     errors = tempfile.TemporaryFile()  # noqa: SIM115  closed with the zygote
     pid = os.fork()
     if pid == 0:
-        _become_zygote(theirs, errors, serve, variables)
+        fork_loop.end_after(partial(_serve_judge, theirs, errors, serve, variables))
     theirs.close()
     return ForkedZygote(pid, ours, errors)
 
 
-def _become_zygote(
+def _serve_judge(
     sock: socket.socket, errors: IO[bytes], serve: Callable[[int], None], variables: Mapping[str, str]
-) -> NoReturn:
-    status = 1
-    try:
-        os.setsid()
-        os.environ.update(variables)
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for fd, source in ((0, nothing), (1, nothing), (2, errors.fileno())):
-            os.dup2(source, fd)
-        keep = sock.detach()
-        # No descriptor of the judge may survive: not its sockets, not its files.
-        os.closerange(3, keep)
-        os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX"))
-        serve(keep)
-        status = 0
-    except BaseException:  # noqa: BLE001  the judge reads the traceback; this copy must not return to its caller
-        sys.excepthook(*sys.exc_info())
-    finally:
-        with suppress(BaseException):
-            sys.stderr.flush()
-        os._exit(status)
+) -> None:
+    os.setsid()
+    os.environ.update(variables)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for fd, source in ((0, nothing), (1, nothing), (2, errors.fileno())):
+        os.dup2(source, fd)
+    keep = sock.detach()
+    # No descriptor of the judge may survive: not its sockets, not its files.
+    os.closerange(3, keep)
+    os.closerange(keep + 1, os.sysconf("SC_OPEN_MAX"))
+    serve(keep)
 
 
 _START_S = 300.0
@@ -165,9 +131,7 @@ class ForkServer:
     ) -> None:
         self._program, self._argument, self._variables = program, argument, variables
         self._exit_s = exit_s
-        self._process: subprocess.Popen[bytes] | ForkedZygote | None = forked
-        self._channel = None if forked is None else Channel(forked.sock)
-        self._errors = None if forked is None else forked.errors
+        self._process = None if forked is None else ServerProcess(forked, Channel(forked.sock), forked.errors)
         self._is_ready = self._is_prepared = False
         self._owed = 0
         self._lock = threading.RLock()
@@ -176,12 +140,12 @@ class ForkServer:
     @property
     def pid(self) -> int | None:
         """Process id; None while it is not running."""
-        return None if self._process is None else self._process.pid
+        return None if self._process is None else self._process.child.pid
 
     @property
     def is_running(self) -> bool:
         """Whether it has been launched and has not ended."""
-        return self._process is not None and self._process.poll() is None
+        return self._process is not None and self._process.child.poll() is None
 
     def start(self) -> None:
         """Launch it if it is not running, and wait until it is ready (a few seconds)."""
@@ -198,25 +162,9 @@ class ForkServer:
         """Launch it unless it is running, without waiting."""
         with self._lock:
             if not self.is_running:
-                self._relaunch()
-
-    def _relaunch(self) -> None:
-        self.close()
-        ours, theirs = channels.pair()
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed with the zygote
-        command = [sys.executable, "-m", self._program, str(theirs.fileno()), self._argument]
-        self._process = subprocess.Popen(
-            command,
-            pass_fds=[theirs.fileno()],
-            env={**child_environment(), **self._variables()},
-            cwd="/",
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=self._errors,
-            start_new_session=True,
-        )
-        theirs.close()
-        self._channel, self._is_ready, self._is_prepared, self._owed = Channel(ours), False, False, 0
+                self.close()
+                self._process = ServerProcess.start(self._program, self._argument, variables=self._variables())
+                self._is_ready, self._is_prepared, self._owed = False, False, 0
 
     def prepare(self) -> None:
         """Let it load what forwards without data need, without waiting."""
@@ -292,27 +240,23 @@ class ForkServer:
 
     def close(self) -> None:
         """Kill it (its runners die with it)."""
-        if self._channel is not None:
-            self._channel.close()
-        if self._process is not None:
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()  # else it stays a zombie of the judge
-        if self._errors is not None:
-            self._errors.close()
-        self._process = self._channel = self._errors = None
+        process, self._process = self._process, None
+        if process is not None:
+            process.close()
+
+    @property
+    def _channel(self) -> Channel:
+        if self._process is None:
+            raise InfraError("the zygote is not running")
+        return self._process.channel
 
     def _send(self, message: Fork | Prepare | Reap, fds: tuple[int, ...] = ()) -> None:
-        if self._channel is None:
-            raise InfraError("the zygote is not running")
         try:
             self._channel.send(message, fds)
         except ChannelClosed as exc:
             raise self._failed(exc) from exc
 
     def _answer(self, timeout_s: float = _ANSWER_S) -> Message:
-        if self._channel is None:
-            raise InfraError("the zygote is not running")
         try:
             while self._owed:
                 self._channel.recv(timeout_s)
@@ -322,10 +266,7 @@ class ForkServer:
             raise self._failed(exc) from exc
 
     def _failed(self, exc: Exception) -> InfraError:
-        last_words = ""
-        if self._errors is not None:
-            self._errors.seek(0)
-            last_words = self._errors.read()[-500:].decode(errors="replace").strip().rpartition("\n")[2]
+        last_words = "" if self._process is None else self._process.last_words()
         self.close()
         return InfraError(f"the zygote does not answer: {last_words or exc}")
 

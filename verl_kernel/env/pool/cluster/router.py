@@ -27,9 +27,6 @@ from verl_kernel.env.result import EvalResult
 from verl_kernel.errors import ConfigError
 from verl_kernel.option_group import option_names
 
-# Metrics of a pool for Ray's Prometheus endpoint, tagged with the pool's name.
-
-
 _PREFIX = "verl_kernel_gym"
 _BOUNDARIES = [0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 300.0]
 GAUGES = {
@@ -81,9 +78,6 @@ class RayMetrics(Observer):
 
 def _gauges(group: str, texts: Mapping[str, str]) -> dict[str, Gauge]:
     return {key: Gauge(f"{_PREFIX}_{group}{key}", text, tag_keys=("pool",)) for key, text in texts.items()}
-
-
-# Look up nodes and judges by what a user types: an id or its beginning, an address, a host name, a number.
 
 
 _SEE = "`verl-kernel serve-status` lists the judges and their nodes"

@@ -13,8 +13,6 @@ from verl_kernel.env.result import EvalResult
 from verl_kernel.env.task import Task
 from verl_kernel.errors import InfraError, TaskError
 
-# The interface between a pool and a judge, for local processes and Ray actors alike.
-
 
 class Placement(NamedTuple):
     """A judge's node, process and GPU model."""
@@ -59,9 +57,6 @@ class JudgeHandle(Protocol):
 Handle = TypeVar("Handle", bound=JudgeHandle)
 
 
-# How often an evaluation is attempted if judges fail.
-
-
 ATTEMPTS = 2
 """Attempts while the failed judge, or its owner, still exists and can restart."""
 _LOSSES = 3
@@ -101,9 +96,6 @@ class Tries(Generic[Handle]):
         return self.attempts - self.lost < ATTEMPTS and self.lost <= _LOSSES
 
 
-# Drained judges get no new work: all judges on certain nodes, and single judges.
-
-
 class Drains:
     """The nodes and judges that are drained."""
 
@@ -125,11 +117,8 @@ class Drains:
         return number in self._judges or node in self._nodes
 
 
-# Unusable references, so that each is tried once and not once per candidate.
-
-
 class UnusableTasks:
-    """A record of tasks whose reference is unusable, with the reasons."""
+    """A record of tasks whose reference is unusable, so that each is tried once and not once per candidate."""
 
     def __init__(self) -> None:
         self._reasons: dict[str, str] = {}

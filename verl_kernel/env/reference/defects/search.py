@@ -19,9 +19,6 @@ from verl_kernel.env.reference.roles import same_bytes
 from verl_kernel.env.reference.trial import Trial
 from verl_kernel.env.reference.value import Value
 
-# The trials of an audit, and in which of them an output that should be wrong passes.
-
-
 DRAWN = 3
 """Number of trials on inputs as drawn."""
 VARIED = 3

@@ -175,9 +175,6 @@ def rebound(program: ParsedSource) -> Iterator[Violation]:
                 yield at(node, "import", f"{name} is imported: give the other thing another name")
 
 
-# The rule on logging: a logger may only log messages.
-
-
 _MAKER = "logging.getLogger"
 _SAYS = frozenset("debug info warning error critical isEnabledFor".split())
 _REASON = "a logger may be asked for debug, info, warning or error only"

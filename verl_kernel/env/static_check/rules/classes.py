@@ -110,9 +110,6 @@ def self_internals(program: ParsedSource) -> Iterator[Violation]:
             yield at(node, "internals", f"{node.attr} belongs to nn.Module: leave it as it is")
 
 
-# The rule on assignments: imported objects are not changed, and state is kept on `self`.
-
-
 def assignments(program: ParsedSource) -> Iterator[Violation]:
     """Yield changes of imported objects, and of module-level names by functions."""
     for node in program.every(ast.Attribute, ast.Subscript):
