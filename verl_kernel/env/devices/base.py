@@ -124,6 +124,21 @@ class DeviceBackend(Protocol):
         """
         return nullcontext()
 
+    is_divided = False
+    """Whether several judges may hold its memory at the same time, so that one of them could have more alone."""
+
+    def whole(self) -> AbstractContextManager[Any]:
+        """Use a divided device alone, with all of its memory."""
+        return nullcontext()
+
+    def granted(self, needed_bytes: int, options: GymOptions) -> GymOptions:
+        """Return the options with the memory that a runner gets, for a task that needs `needed_bytes`.
+
+        Raises:
+            torch.OutOfMemoryError: the device is divided, and the task should have it alone.
+        """
+        return options
+
     @property
     def waited_s(self) -> float:
         """Seconds for which this evaluation has waited for other judges."""

@@ -3,7 +3,8 @@
 
 A judge is busy, free, down (its process is being restarted), drained, or quarantined for some seconds. Quarantined
 judges still serve if they are the only ones of their GPU model, so quarantine never leaves a model without judges.
-Requests for one prompt share a pin, which keeps them on one GPU model. Everything here runs in one event loop.
+Requests for one prompt share a pin, which keeps them on one GPU model, and a free judge takes those first whose reference
+it has prepared. Everything here runs in one event loop.
 """
 
 from __future__ import annotations
@@ -137,12 +138,20 @@ class Pin:
     """Changes with the model; as part of the cache key it separates verdicts of different models."""
     judged: list[str] = field(default_factory=list)
     """The models that have answered, latest last; one may still answer after another has taken over the prompt."""
+    holders: set[JudgeSlot[Any]] = field(default_factory=set)
+    """The judges that have prepared the prompt's reference, or do so now."""
 
     def take(self, model: str) -> None:
         """Record the model that judges this prompt from now on."""
         if self.model not in (None, model):
             self.serial = _next_serial()
         self.model = model
+
+    def distance(self, slot: JudgeSlot[Any]) -> int:
+        """Return 0 if the judge has the reference prepared, 1 if no judge at work has, 2 if others have."""
+        if slot in self.holders:
+            return 0
+        return 2 if any(holder.in_rotation for holder in self.holders) else 1
 
     def note(self, model: str) -> dict[str, str]:
         """Record that a model has judged; return the entry for its result's `env` if another has judged before."""
@@ -163,6 +172,8 @@ class Pins:
         return self._pins.get(key) or self._pins.put(key, Pin())
 
 
+_MOST_PASSED = 32
+"""Later requests that may be served before an earlier one, whose reference another judge has prepared."""
 _LONGEST_FACTOR = 64
 """The longest quarantine, as a multiple of the first."""
 
@@ -177,6 +188,8 @@ class Ticket:
     """A judge that failed this request; it gets the request again only as its model's only judge in rotation."""
     pin: Pin = field(default_factory=Pin)
     """The pin of the request's prompt."""
+    passed: int = 0
+    """How many later requests were served before it."""
     future: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def again(self, judge: object) -> Ticket:
@@ -315,17 +328,23 @@ class JudgeScheduler(Generic[Judge]):
         candidates = rotation(self._slots)
         # A judge that failed a request gets it again only as its model's only one: else the request would starve.
         peers = Counter(slot.model for slot in candidates)
-        for slot in candidates:
-            ticket = None if slot.busy else self._next(slot, alone=peers[slot.model] == 1)
-            if ticket is not None:
-                slot.busy = True
-                ticket.pin.take(slot.model)
-                self._queue.remove(ticket)
-                ticket.future.set_result(slot.judge)
+        # Judges that have a request's reference first, then any: none waits while there is work.
+        for farthest in (0, 2):
+            for slot in candidates:
+                ticket = None if slot.busy else self._next(slot, alone=peers[slot.model] == 1)
+                if ticket is not None and ticket.pin.distance(slot) <= farthest:
+                    slot.busy = True
+                    for passed in self._queue[: self._queue.index(ticket)]:
+                        passed.passed += 1
+                    ticket.pin.take(slot.model)
+                    ticket.pin.holders.add(slot)
+                    self._queue.remove(ticket)
+                    ticket.future.set_result(slot.judge)
 
     def _next(self, slot: JudgeSlot[Judge], *, alone: bool) -> Ticket | None:
         # Prompts of a lost model go to any judge; those without a pin are pinned by the judge that takes them.
         models = {None, slot.model, *self._absences.lost}
         fits = [t for t in self._queue if not t.future.done() and t.pin.model in models]
         fits = [t for t in fits if alone or t.avoid is not slot.judge]
-        return next((ticket for ticket in fits if ticket.urgent), fits[0] if fits else None)
+        fits = [t for t in fits if t.urgent] or [t for t in fits if t.passed >= _MOST_PASSED] or fits
+        return min(fits, key=lambda ticket: ticket.pin.distance(slot), default=None)
