@@ -8,7 +8,7 @@ import pytest
 from tests.env.programs import REFERENCE
 from tests.env.waiting import soon
 from verl_kernel.env import Task
-from verl_kernel.env.pool.scheduling.scheduler import CHANGED, JudgeScheduler, Pin, Pins, Ticket
+from verl_kernel.env.pool.scheduling.scheduler import _MOST_PASSED, CHANGED, JudgeScheduler, Pin, Pins, Ticket
 from verl_kernel.errors import InfraError
 
 TASK, OTHER = Task(REFERENCE), Task(REFERENCE + "\n# other\n")
@@ -107,6 +107,48 @@ async def test_a_model_is_lost_when_its_last_judge_stays_away():
     assert scheduler.states() == ["drained", "free"]
     assert await asyncio.wait_for(waiting[1], 300) == "b"
     assert ticket.pin.model == "a100"
+
+
+async def test_a_free_judge_takes_candidates_of_its_reference_first():
+    scheduler, (one, two) = JudgeScheduler(["a", "b"]), (Pin(), Pin())
+    assert [await scheduler.acquire(Ticket(pin=pin)) for pin in (one, two)] == ["a", "b"]
+    waiting = [asyncio.ensure_future(scheduler.acquire(Ticket(pin=pin))) for pin in (one, one, two, two, Pin())]
+    await settle()
+    for number, judge in ((2, "b"), (3, "b"), (4, "b"), (0, "a")):  # a reference that nobody has before the other's
+        scheduler.release(judge)
+        await settle()
+        assert waiting[number].result() == judge
+    scheduler.release("b")  # no judge waits while there is work
+    await settle()
+    assert waiting[1].result() == "b"
+    assert one.holders == {*scheduler._slots}
+
+
+async def test_of_two_free_judges_the_one_with_the_reference_is_asked():
+    scheduler, pin = JudgeScheduler(["a", "b"]), Pin()
+    scheduler.drain("a", True)
+    assert await scheduler.acquire(Ticket(pin=pin)) == "b"
+    scheduler.release("b")
+    scheduler.drain("a", False)
+    assert await scheduler.acquire(Ticket(pin=pin)) == "b"
+    assert await scheduler.acquire(Ticket(pin=pin, urgent=True)) == "a"
+
+
+async def test_a_request_is_passed_over_so_often_and_no_more():
+    scheduler, pin = JudgeScheduler(["a", "b"]), Pin()
+    for other in (pin, Pin()):
+        await scheduler.acquire(Ticket(pin=other))
+    waiting = asyncio.ensure_future(scheduler.acquire(Ticket(pin=pin)))
+    for _ in range(_MOST_PASSED):  # each with a reference that no judge has
+        asyncio.ensure_future(scheduler.acquire(Ticket()))
+        await settle()
+        scheduler.release("b")
+    assert not waiting.done()
+    later = asyncio.ensure_future(scheduler.acquire(Ticket()))
+    await settle()
+    scheduler.release("b")
+    assert await waiting == "b"
+    assert not later.done()
 
 
 def test_a_prompt_is_a_task_in_a_step():
