@@ -139,16 +139,14 @@ async def test_a_request_is_passed_over_so_often_and_no_more():
     for other in (pin, Pin()):
         await scheduler.acquire(Ticket(pin=other))
     waiting = asyncio.ensure_future(scheduler.acquire(Ticket(pin=pin)))
-    for _ in range(_MOST_PASSED):  # each with a reference that no judge has
-        asyncio.ensure_future(scheduler.acquire(Ticket()))
+    # Each with a reference that no judge has.
+    others = [asyncio.ensure_future(scheduler.acquire(Ticket())) for _ in range(_MOST_PASSED + 1)]
+    for _ in range(_MOST_PASSED + 1):
+        assert not waiting.done()
         await settle()
         scheduler.release("b")
-    assert not waiting.done()
-    later = asyncio.ensure_future(scheduler.acquire(Ticket()))
-    await settle()
-    scheduler.release("b")
     assert await waiting == "b"
-    assert not later.done()
+    assert [other.done() for other in others] == [True] * _MOST_PASSED + [False]
 
 
 def test_a_prompt_is_a_task_in_a_step():

@@ -206,7 +206,7 @@ def test_references_that_are_kept_are_bounded_in_bytes(monkeypatch):
 def test_recipes_for_80_gb_hold_the_largest_tasks():
     from verl_kernel import config
 
-    text = (Path(config.__file__).parent / "drkernel_8b.yaml").read_text()
+    text = (Path(config.__file__).parent / "gpus/eight.yaml").read_text()
     granted = int(text.split("memory_mb: ")[1].split()[0])
     assert granted > 16384 + 2 * 8192 + 2 * 50
     _, alone = shares(81559, GymOptions(device="cuda", num_judges=2, gpus_per_judge=0.5, memory_mb=granted))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The clock of a GPU: times candidate and reference alternately on one device, until both medians are known well enough.
+"""The clock of a GPU: times candidate and reference alternately on one device, until both medians are known.
 
 Each round draws fresh inputs and times both sides on them by every requested protocol (`rounds`, `stopwatch`). The
 candidate's time is the runner's claim, corrected where the judge's own clock contradicts it (`rounds`). Its outputs are

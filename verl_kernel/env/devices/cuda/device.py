@@ -85,7 +85,7 @@ class CudaDevice(SharedDevice):
         """
         import torch.profiler
         import triton
-        import triton.backends.nvidia.compiler  # noqa: F401
+        import triton.backends.nvidia.compiler
         from triton.backends.nvidia.driver import CudaDriver
         from triton.runtime.driver import driver
 

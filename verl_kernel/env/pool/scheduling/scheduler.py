@@ -3,7 +3,7 @@
 
 A judge is busy, free, down (its process is being restarted), drained, or quarantined for some seconds. Quarantined
 judges still serve if they are the only ones of their GPU model, so quarantine never leaves a model without judges.
-Requests for one prompt share a pin, which keeps them on one GPU model, and a free judge takes those first whose reference
+Requests for one prompt share a pin, which keeps them on one GPU model. A free judge takes those first whose reference
 it has prepared. Everything here runs in one event loop.
 """
 
