@@ -124,8 +124,10 @@ class DeviceBackend(Protocol):
         """
         return nullcontext()
 
-    is_divided = False
-    """Whether several judges may hold its memory at the same time, so that one of them could have more alone."""
+    @property
+    def is_divided(self) -> bool:
+        """Whether other judges may use its memory now, so that this one could have more alone."""
+        return False
 
     def whole(self) -> AbstractContextManager[Any]:
         """Use a divided device alone, with all of its memory."""

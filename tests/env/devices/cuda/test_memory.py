@@ -139,17 +139,17 @@ def test_a_judge_without_memory_says_nothing_about_the_task(judge):
 
 
 def test_a_judge_short_of_memory_beside_others_tries_alone(judge, monkeypatch):
-    entered = []
+    entered, device = [], type(judge._device)
 
     @contextmanager
-    def whole():
+    def whole(self):
         entered.append(vars(torch).pop("shortage"))
         with monkeypatch.context() as patch:
-            patch.setattr(judge._device, "is_divided", False)
+            patch.setattr(device, "is_divided", False)
             yield
 
-    monkeypatch.setattr(judge._device, "whole", whole, raising=False)
-    monkeypatch.setattr(judge._device, "is_divided", True, raising=False)
+    monkeypatch.setattr(device, "whole", whole)
+    monkeypatch.setattr(device, "is_divided", True)
     for _ in range(2):  # first while the reference is prepared, then in a trial
         torch.shortage = True
         assert judge.evaluate(Task(SHORT_OF_MEMORY), HONEST).status is EvalStatus.OK

@@ -156,7 +156,7 @@ class CudaDevice(SharedDevice):
 
     @property
     def is_divided(self) -> bool:
-        """Whether other judges may use memory of the GPU now."""
+        """Whether other judges may use its memory now, so that this one could have more alone."""
         return self._share != self._alone
 
     @contextmanager
