@@ -204,11 +204,7 @@ def test_a_pool_uses_its_gpu_for_what_its_workers_let_pass(tmp_path, monkeypatch
         sources = candidate("return self.right(x, y) * 2"), HONEST.replace("BLOCK=512)", "BLOCK=512, num_warps=64)")
         wrong, large = pool.evaluate_many([(tasks[0], source, "") for source in sources])
         assert wrong.status is EvalStatus.INCORRECT
-        assert (large.status, large.compiled_for, large.error.type) == (
-            EvalStatus.COMPILE_ERROR,
-            "sm_90",
-            "CompiledOutOfResources",
-        )
+        assert (large.status, large.error.type) == (EvalStatus.COMPILE_ERROR, "OutOfResources")
         assert not journal.read_text()
         (right,) = pool.evaluate_many([(tasks[1], HONEST, "")])
         assert right.status is EvalStatus.OK, right.error
