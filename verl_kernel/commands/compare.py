@@ -24,6 +24,7 @@ MISSED = 1
 
 
 def command(
+    *,
     a: Annotated[Path, typer.Argument(metavar="A", help="Folder of a bench run.")],
     b: Annotated[Path, typer.Argument(metavar="B", help="Folder of another run of the same suite.")],
     json: Annotated[bool, typer.Option("--json", help="One JSON object instead of tables.")] = False,
