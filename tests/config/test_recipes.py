@@ -162,7 +162,7 @@ def test_no_gpus_are_no_keys():
 @pytest.mark.parametrize("recipe", ["drkernel_8b", "drkernel_14b"])
 def test_the_published_recipe_fits_on_one_node(recipe):
     config = resolved(recipe, "gpus=eight")
-    assert (config.trainer.n_gpus_per_node, config.kernelgym.num_judges) == (4, 4)
+    assert (config.trainer.n_gpus_per_node, config.kernelgym.num_judges) == (4, 8)
     assert config.trainer.n_gpus_per_node % config.actor_rollout_ref.actor.ulysses_sequence_parallel_size == 0
 
 

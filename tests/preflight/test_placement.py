@@ -25,6 +25,7 @@ HEAD = Machine("cuda", gpus=0, cluster="10.0.0.1:6379")
 DEVICE, MANY = "kernelgym.device", "kernelgym.num_judges"
 SHARE, MEMORY = "kernelgym.gpus_per_judge", "kernelgym.memory_mb"
 NO_JUDGES = "reward.reward_manager.name=naive", "actor_rollout_ref.rollout.agent.default_agent_loop=single_turn_agent"
+OFF = "kernelgym.prefilter=off"
 PARALLEL = "actor_rollout_ref.rollout.tensor_model_parallel_size"
 
 
@@ -40,7 +41,7 @@ def notes(check: Check, machine: Machine, *overrides: str, recipe: str = "kernel
     (check_judges, described("1xL4-24GB"), "kernel_trloo", ("gpus=one",)),
     (check_gpus, described("1xL4-24GB"), "kernel_trloo", ("gpus=one",)),
     # The word for simulated times is the device.
-    (check_judges, ONE_NODE, "kernel_trloo", (f"{DEVICE}=cpu", f"{SHARE}=0")),
+    (check_judges, ONE_NODE, "kernel_trloo", (f"{DEVICE}=cpu", f"{SHARE}=0", OFF)),
     (check_judges, Machine("cpu", 0), "cpu_quickstart", (f"{DEVICE}=auto",)),
     (check_judges, ONE_NODE, "kernel_trloo", (*NO_JUDGES, f"{SHARE}=0")),
     # torch's own attention needs no package.
@@ -57,17 +58,17 @@ ABSENT = (f"{DEVICE}=cuda", f"{DEVICE}=auto")
 @pytest.mark.slow
 @pytest.mark.parametrize(("check", "machine", "overrides", "words"), [
     # Times beside GPUs are simulated only with a word.
-    *((check_judges, machine, (ABSENT[1], f"{SHARE}=0"), TOLD) for machine in (ONE_NODE, Machine("cuda", 1))),
-    *((check_judges, machine, (ABSENT[1], f"{SHARE}=0"), TOLD) for machine in (HEAD, BARE)),
+    *((check_judges, machine, (ABSENT[1], f"{SHARE}=0", OFF), TOLD) for machine in (ONE_NODE, Machine("cuda", 1))),
+    *((check_judges, machine, (ABSENT[1], f"{SHARE}=0", OFF), TOLD) for machine in (HEAD, BARE)),
     (check_judges, ONE_NODE, (f"{SHARE}=0",), (f"{SHARE} is 0",)),
     (placement.check_driver, Machine("cuda", 8, driver="470.1"), (), ("NVIDIA's driver 470.1", "build without CUDA")),
     (check_judges, BARE, (ABSENT[0],), (f"{DEVICE} is cuda", "RAY_ADDRESS")),
-    (check_judges, BARE, (ABSENT[1],), (f"{DEVICE} is auto", "RAY_ADDRESS")),
+    (check_judges, BARE, (ABSENT[1], OFF), (f"{DEVICE} is auto", "RAY_ADDRESS")),
     (check_judges, described("8xA100-40GB"), (f"{MEMORY}=90000",), (f"{MEMORY} is",)),
-    (check_judges, described("8xA100-40GB"), (f"{SHARE}=0.4",), (f"{MEMORY} is",)),
+    (check_judges, described("8xA100-40GB"), (f"{SHARE}=0.3",), (f"{MEMORY} is",)),
     (check_gpus, BARE, (), ("trainer.device is cuda and this machine has no GPU",)),
     (check_gpus, ONE_NODE, ("gpus=sixteen",), ("16 GPUs (8 the trainer, 8 the judges)", MANY)),
-    (check_gpus, ONE_NODE, (f"{MANY}=5",), ("9 GPUs (4 the trainer, 5 the judges)", MANY)),
+    (check_gpus, ONE_NODE, (f"{MANY}=5", f"{SHARE}=1"), ("9 GPUs (4 the trainer, 5 the judges)", MANY)),
     (check_gpus, ONE_NODE, ("trainer_mode=separate_async",), ("12 GPUs (4 the trainer, 4 the rollout, 4 the j",)),
     (check_gpus, ONE_NODE, (f"{MANY}=9", f"{SHARE}=0.5"), ("9 GPUs (4 the trainer, 5 the judges)",)),
     (check_gpus, ONE_NODE, (f"{MANY}=6", f"{SHARE}=0.7"), ("10 GPUs (4 the trainer, 6 the judges)",)),

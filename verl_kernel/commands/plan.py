@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from verl_kernel.preflight.step_plan import Rates
 
 MACHINE = typer.Option(metavar="GPUS", help="GPUs, as in 8xH100-80GB (two nodes: 2x8xH100-80GB).")
-RATE = typer.Option(metavar="NAME=VALUE", help="Replace an assumed rate, as in judge_s=5.0; may be given repeatedly.")
+RATE = typer.Option(metavar="NAME=VALUE", help="Replace an assumed rate, as in gpu_s=5.0; may be given repeatedly.")
 
 
 def command(
@@ -74,5 +74,5 @@ def read_rates(words: list[str]) -> Rates:
         try:
             stated[name] = float(value)
         except ValueError:
-            raise ConfigError(f"--rate is {word!r}: write NAME=VALUE with a number, as in judge_s=5.0") from None
+            raise ConfigError(f"--rate is {word!r}: write NAME=VALUE with a number, as in gpu_s=5.0") from None
     return Rates.from_node(stated)

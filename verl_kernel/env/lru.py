@@ -24,6 +24,9 @@ class LRUCache(Generic[Item]):
     def __len__(self) -> int:
         return len(self._items)
 
+    def __contains__(self, key: str) -> bool:
+        return key in self._items
+
     def get(self, key: str) -> Item | None:
         """Return an item, and make it the most recent one; None if there is none."""
         if key not in self._items:

@@ -79,6 +79,9 @@ class JudgingRules(OptionGroup):
     timing: Literal["device", "latency", "kernelgym"] = "device"
     """Which time of a GPU `speedup` and the like use: `device` (host work is hidden behind a flush of L2), `latency` (a
     cold call, with host work) or `kernelgym` (as published, with a warm L2). It has no effect on a simulated clock."""
+    timing_width: Annotated[float, Interval(gt=0, le=1)] = 0.01
+    """Width at which the confidence intervals of both medians end a measurement on a GPU, as a share of them. Wider
+    takes fewer rounds, and lowers `speedup_low`, which stays a lower bound."""
     gpu_profile: GpuName | str = "h100"
     """Nominal GPU of the simulated clock; figures of one's own follow its name, as in h100_sxm+2447GB/s+114SMs+1.62GHz.
     Only times of `h100` (or `h100_sxm`) were compared with measured ones: all others are marked

@@ -173,11 +173,11 @@ def _refuse_hidden_gpus(config: DictConfig, options: GymOptions, machine: Machin
 
 
 def _refuse_small_gpus(options: GymOptions, gpu_mb: int, machine: Machine) -> None:
-    share = gpu_mb // max(1, int(1 / options.gpus_per_judge))
-    if options.memory_mb > share - CONTEXT_MB:
+    most_mb = gpu_mb - CONTEXT_MB * max(1, int(1 / options.gpus_per_judge))
+    if options.memory_mb > most_mb:
         raise ConfigError(
-            f"kernelgym.memory_mb is {options.memory_mb}, and {machine} has {share} MB for a judge and its runner: "
-            f"set it to at most {share - CONTEXT_MB}, less what references need"
+            f"kernelgym.memory_mb is {options.memory_mb}, and a GPU of {machine} has {most_mb} MB for judges and "
+            f"runners: set it to at most {most_mb}, less what references need"
         )
 
 

@@ -38,10 +38,16 @@ class Rates(OptionGroup):
 
     row_share: _Share = 0.5
     """Mean length of a row over the longest that the configuration allows."""
-    judge_s: _Positive = 8.5
-    """Seconds of an evaluation on a GPU's judge, the middle of 5 to 12."""
-    timed_share: _Share = 0.4
-    """Share of them for which the GPU is locked, so that judges that share it wait for each other."""
+    gpu_s: _Positive = 4.8
+    """Seconds of an evaluation on a GPU before and after its clock; judges that share the GPU spend them together."""
+    profile_s: _Positive = 0.9
+    """Of its clock, beside rounds: warm-up and profile. Meanwhile no other judge uses the GPU."""
+    round_s: _Positive = 0.06
+    """Of a round of its clock, by one protocol."""
+    jitter: _Positive = 0.0115
+    """Standard deviation of a round's time, as a share of it."""
+    reference_s: _Positive = 2.0
+    """Seconds in which a judge prepares a reference, once for a prompt."""
     worker_s: _Positive = 4.0
     """Seconds of an evaluation on a processor: of a prefilter's worker, or of a judge without a GPU."""
     refused_share: _Share = 0.5
@@ -104,6 +110,9 @@ class GpuSplit:
     judge_gpus: float
     workers: int
     """Of the prefilter; 0 without one."""
+    width: float
+    """Of the intervals with which a clock ends."""
+    prompts: int
     trajectories: int
     turns: int
     prompt: int
@@ -141,7 +150,7 @@ class StepPlan:
 
 _JUDGING = "judging beyond generating"
 REMEDIES = {
-    _JUDGING: "more judges for fewer trainers (trainer.n_gpus_per_node, kernelgym.num_judges), or a prefilter",
+    _JUDGING: "a prefilter, two judges a GPU, a larger timing_width, or more GPUs that judge for fewer that train",
     "generating": "more trainers, shorter answers, or a higher gpu_memory_utilization",
     "log-probs": "more trainers, or mismatch=bypass",
     "update": "more trainers, or fewer rollouts",
@@ -159,6 +168,8 @@ def split_of(config: DictConfig) -> GpuSplit:
         judges=options.env.num_judges,
         judge_gpus=options.env.num_judges * (options.env.gpus_per_judge if options.env.device != "cpu" else 0.0),
         workers=options.env.prefilter_judges if options.env.prefilter != "off" else 0,
+        width=options.env.timing_width,
+        prompts=read(config, "data.train_batch_size"),
         trajectories=read(config, "data.train_batch_size") * read(config, f"{rollout}.n"),
         turns=options.rollout.max_turns,
         prompt=read(config, "data.max_prompt_length"),
@@ -225,7 +236,7 @@ def plan(split: GpuSplit, shape: ModelShape, gpu: Gpu, gpu_gb: float, rates: Rat
     tokens = split.trajectories * row
     generating = _generating_s(split, shape, gpu, gpu_gb, rates)
     # Trajectories take turns at judging and generating, side by side: the slower of both decides.
-    judging = max(0.0, _judging_s(split, rates) - generating) + rates.judge_s
+    judging = max(0.0, _judging_s(split, rates) - generating) + _last_s(split, rates)
     peak = trainers * gpu.half_tflops * 1e12 * rates.flops_share
     attention = 2 * shape.layers * shape.heads * shape.head * row**2 * split.trajectories
     micro_batches = split.trajectories / trainers
@@ -290,14 +301,30 @@ def _generating_s(split: GpuSplit, shape: ModelShape, gpu: Gpu, gpu_gb: float, r
     return rates.tail * split.trajectories * rates.row_share * split.response / replicas / together * token_s
 
 
+def _clock_s(split: GpuSplit, rates: Rates) -> float:
+    """Return the seconds for which a clock has a GPU alone: 10 to 100 rounds, the first 10 by a second protocol too."""
+    # The 95 % interval of a median of n normal times has a width of 4.91 standard deviations over the root of n.
+    rounds = min(100.0, max(10.0, (4.91 * rates.jitter / split.width) ** 2))
+    return rates.profile_s + rates.round_s * (rounds + 10)
+
+
 def _judging_s(split: GpuSplit, rates: Rates) -> float:
     evaluations = float(split.trajectories * split.turns)
     if not split.judge_gpus:
         return evaluations * rates.worker_s / split.judges
     on_workers = evaluations * rates.worker_s / split.workers if split.workers else 0.0
     judged = evaluations * (1 - rates.refused_share) if split.workers else evaluations
-    locked = judged * rates.judge_s * rates.timed_share / split.judge_gpus
-    return max(on_workers, judged * rates.judge_s / split.judges, locked)
+    # The judges of a GPU do all else side by side, but a clock keeps the others from the GPU altogether.
+    judge_s = rates.gpu_s * split.judge_gpus / split.judges + _clock_s(split, rates)
+    return max(on_workers, judged * judge_s / split.judge_gpus + split.prompts * rates.reference_s / split.judges)
+
+
+def _last_s(split: GpuSplit, rates: Rates) -> float:
+    """Return the seconds of the last evaluation, beside which nothing is generated."""
+    if not split.judge_gpus:
+        return rates.worker_s
+    on_gpu = rates.gpu_s + _clock_s(split, rates) * split.judges / split.judge_gpus
+    return on_gpu + (rates.worker_s if split.workers else 0.0)
 
 
 def choices(split: GpuSplit, nodes: int) -> dict[str, GpuSplit]:
@@ -309,17 +336,18 @@ def choices(split: GpuSplit, nodes: int) -> dict[str, GpuSplit]:
     """
     if not split.judge_gpus:
         return {}
-    prefilter, halves = "kernelgym.prefilter=cpu kernelgym.prefilter_judges=16", 2 * split.judges
-    shared = f"kernelgym.gpus_per_judge=0.5 kernelgym.num_judges={halves}"
+    prefilter = "off" if split.workers else "cpu kernelgym.prefilter_judges=16"
+    width, gpus = 0.01 if split.width > 0.01 else 0.05, round(split.judge_gpus)
+    share, judges = (1, gpus) if split.judges > gpus else (0.5, 2 * gpus)
     splits = {
-        prefilter: replace(split, workers=16),
-        shared: replace(split, judges=halves),
-        f"{shared} {prefilter}": replace(split, judges=halves, workers=16),
+        f"kernelgym.prefilter={prefilter}": replace(split, workers=0 if split.workers else 16),
+        f"kernelgym.timing_width={width}": replace(split, width=width),
+        f"kernelgym.gpus_per_judge={share} kernelgym.num_judges={judges}": replace(split, judges=judges),
     }
     less = split.trainers // 2
     if nodes == 1 and less and less % split.tensors == 0:
-        more = split.judges + split.trainers - less
-        key = f"trainer.n_gpus_per_node={less} kernelgym.num_judges={more}"
-        splits[key] = replace(split, trainers=less, judges=more, judge_gpus=float(more))
-        splits[f"{key} {prefilter}"] = replace(splits[key], workers=16)
+        more = split.judge_gpus + split.trainers - less
+        judges = round(more * split.judges / split.judge_gpus)
+        key = f"trainer.n_gpus_per_node={less} kernelgym.num_judges={judges}"
+        splits[key] = replace(split, trainers=less, judges=judges, judge_gpus=more)
     return splits

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager, nullcontext
 
 import pytest
 
-from tests.env.programs import TASK
-from verl_kernel.env import EvalResult, EvalStatus, GymOptions
+from tests.env.programs import REFERENCE, TASK
+from verl_kernel.env import EvalResult, EvalStatus, GymOptions, Task
 from verl_kernel.env.pool.dispatcher import Dispatcher, Observer
 from verl_kernel.env.pool.scheduling.judges import Placement
 from verl_kernel.env.request import EvalRequest
@@ -55,8 +55,8 @@ async def settle():
         await asyncio.sleep(0)
 
 
-def ask(dispatcher, source, **options):
-    return asyncio.ensure_future(dispatcher.judge(EvalRequest(TASK, source, f"name of {source}", **options)))
+def ask(dispatcher, source, task=TASK, **options):
+    return asyncio.ensure_future(dispatcher.judge(EvalRequest(task, source, f"name of {source}", **options)))
 
 
 async def test_a_failure_of_ours_is_tried_again_on_another_judge(caplog):
@@ -175,8 +175,9 @@ async def test_a_request_nobody_waits_for_any_more_is_not_started():
 async def test_a_judge_that_fails_where_others_serve_is_quarantined(caplog):
     bad, good = Actor(*[InfraError("gpu")] * 9), Actor()
     async with pool(bad, good, quarantine_after=2, quarantine_s=60) as dispatcher:
-        for number in range(6):
-            assert (await ask(dispatcher, str(number))).status is EvalStatus.OK
+        for number in range(6):  # of one task the judge that serves would get all
+            task = Task(f"{REFERENCE}# {number}")
+            assert (await ask(dispatcher, str(number), task)).status is EvalStatus.OK
             await settle()
         stats = await dispatcher.stats()
         assert [judge.state for judge in stats.judges] == ["quarantined", "free"]

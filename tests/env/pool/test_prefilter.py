@@ -193,12 +193,15 @@ async def test_a_real_worker_passes_only_right_kernels():
 def test_a_pool_uses_its_gpu_for_what_its_workers_let_pass(tmp_path, monkeypatch):
     """Through real processes; the GPU is a pretended one, whose judges write down when they use it."""
     _, journal = pretend_cuda(monkeypatch, tmp_path)
-    options = replace(OPTIONS, static_check="off", num_judges=1, lock_dir=str(tmp_path), correctness_trials=2)
+    recipe = {"compile_for": "sm_90", "timing_width": 0.05, "num_judges": 2, "gpus_per_judge": 0.5}
+    options = replace(OPTIONS, static_check="off", lock_dir=str(tmp_path), correctness_trials=2, **recipe)
     tasks = [Task(f"{REFERENCE}\n# {name}", task_id=name) for name in ("wrong", "right")]
     with LocalPool(options, seed=5) as pool:
         journal.write_text("")  # starting is not judging
-        (wrong,) = pool.evaluate_many([(tasks[0], candidate("return self.right(x, y) * 2"), "")])
+        sources = candidate("return self.right(x, y) * 2"), HONEST.replace("BLOCK=512)", "BLOCK=512, num_warps=64)")
+        wrong, large = pool.evaluate_many([(tasks[0], source, "") for source in sources])
         assert wrong.status is EvalStatus.INCORRECT
+        assert (large.status, large.error.type) == (EvalStatus.COMPILE_ERROR, "OutOfResources")
         assert not journal.read_text()
         (right,) = pool.evaluate_many([(tasks[1], HONEST, "")])
         assert right.status is EvalStatus.OK, right.error
@@ -206,5 +209,5 @@ def test_a_pool_uses_its_gpu_for_what_its_workers_let_pass(tmp_path, monkeypatch
         assert "clock begins" in journal.read_text()
         stats = pool.stats().prefilter
     assert stats is not None
-    assert (stats.refused, stats.passed) == (1, 1)
+    assert (stats.refused, stats.passed) == (2, 1)
     assert stats.gpu_seconds_saved > 0

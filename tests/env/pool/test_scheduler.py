@@ -7,7 +7,7 @@ import pytest
 
 from tests.env.pool.test_dispatcher import settle
 from tests.env.waiting import soon
-from verl_kernel.env.pool.scheduling.scheduler import JudgeScheduler, Ticket
+from verl_kernel.env.pool.scheduling.scheduler import _MOST_PASSED, JudgeScheduler, Ticket
 from verl_kernel.errors import InfraError
 
 
@@ -63,3 +63,44 @@ async def test_a_pool_without_judges_says_so_to_everyone():
     for request in (waiting, scheduler.acquire(Ticket())):
         with pytest.raises(InfraError, match="no device"):
             await request
+
+
+def asked(scheduler, *tasks):
+    return [asyncio.ensure_future(scheduler.acquire(Ticket(task=task))) for task in tasks]
+
+
+async def test_a_free_judge_takes_candidates_of_its_reference_first():
+    scheduler = JudgeScheduler(["a", "b"])
+    assert await asyncio.gather(*asked(scheduler, "one", "two")) == ["a", "b"]
+    waiting = asked(scheduler, "one", "one", "two", "two", "three")
+    await settle()
+    # After its own a reference that no judge has, and another's only then: no judge waits while there is work.
+    for number, judge in ((2, "b"), (3, "b"), (4, "b"), (0, "a"), (1, "b")):
+        scheduler.release(judge)
+        await settle()
+        assert waiting[number].result() == judge
+
+
+async def test_of_two_free_judges_the_one_with_the_reference_is_asked():
+    scheduler = JudgeScheduler(["a", "b"])
+    scheduler.drain("a", True)
+    assert await scheduler.acquire(Ticket(task="one")) == "b"
+    scheduler.release("b")
+    scheduler.drain("a", False)
+    assert await scheduler.acquire(Ticket(task="one")) == "b"
+    scheduler.release("b")
+    scheduler.down("b")  # what it had prepared is gone
+    scheduler.up("b")
+    assert await scheduler.acquire(Ticket(task="one")) == "a"
+
+
+async def test_a_request_is_passed_over_so_often_and_no_more():
+    scheduler = JudgeScheduler(["a", "b"])
+    await asyncio.gather(*asked(scheduler, "one", "two"))
+    waiting, *others = asked(scheduler, "one", *map(str, range(_MOST_PASSED + 1)))
+    for _ in range(_MOST_PASSED + 1):
+        await settle()
+        assert not waiting.done()
+        scheduler.release("b")
+    assert await waiting == "b"
+    assert [other.done() for other in others] == [True] * _MOST_PASSED + [False]

@@ -43,7 +43,8 @@ class ModelNew(nn.Module):
         signature = {"x": "*fp32", "out": "*fp32", "n": "i32", "BLOCK": "constexpr"}
         source = ASTSource(fn=double, signature=signature, constexprs={"BLOCK": 1024})
         compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32))
-        print("cubin", compiled.asm["cubin"][:4] == b"\x7fELF", tempfile.gettempdir(), flush=True)
+        key = getattr(triton.runtime.cache, "triton_key", None) or triton.compiler.compiler.triton_key
+        print(key() == triton.__version__, compiled.asm["cubin"][:4] == b"\x7fELF", tempfile.gettempdir(), flush=True)
 """
 _ATTEMPT = """
 import os
@@ -107,7 +108,8 @@ def load(zygote):
 def test_triton_compiles_for_a_gpu(load):
     answer, _, printed, scratch = load(_COMPILE)
     assert "failure" not in answer, answer
-    assert printed.splitlines()[-1].split() == ["cubin", "True", scratch]  # some versions warn before
+    # Some versions warn before. The key of Triton's cache is no hash of all its files, which takes a third of a second.
+    assert printed.splitlines()[-1].split() == ["True", "True", scratch]
 
 
 def test_no_object_remembers_the_directory_of_the_zygote(load):

@@ -125,6 +125,23 @@ class DeviceBackend(Protocol):
         return nullcontext()
 
     @property
+    def is_divided(self) -> bool:
+        """Whether other judges may use its memory now, so that this one could have more alone."""
+        return False
+
+    def whole(self) -> AbstractContextManager[Any]:
+        """Use a divided device alone, with all of its memory."""
+        return nullcontext()
+
+    def granted(self, needed_bytes: int, options: GymOptions) -> GymOptions:
+        """Return the options with the memory that a runner gets, for a task that needs `needed_bytes`.
+
+        Raises:
+            torch.OutOfMemoryError: the device is divided, and the task should have it alone.
+        """
+        return options
+
+    @property
     def waited_s(self) -> float:
         """Seconds for which this evaluation has waited for other judges."""
         return 0.0

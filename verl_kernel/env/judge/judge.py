@@ -11,6 +11,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import replace
 from random import Random
 from types import TracebackType
 
@@ -159,7 +160,13 @@ class Judge:
 
     def _run(self, request: EvalRequest) -> EvalResult:
         with self._served(request):
-            return self._evaluation(request).run(request)
+            try:
+                return self._evaluation(request).run(request)
+            except torch.OutOfMemoryError:
+                if not self._device.is_divided:
+                    raise
+            with self._device.whole():
+                return self._evaluation(request).run(request)
 
     def _evaluation(self, request: EvalRequest) -> CandidateEvaluation:
         compilers = self._compilers if self._compiles(request) else []
@@ -167,6 +174,7 @@ class Judge:
         references = [self._reference(task) for task in _tasks(request.task, shrunk)]
         compiled = self.compiled(request.task, references[0].is_sized)
         context = self._context(request.task, self._secret(request), self._choice.of(request), compilers, compiled)
+        context = replace(context, options=self._device.granted(references[0].runner_bytes, self._options))
         times = ClockTimes(self._clock) if shrunk is None else ReducedTimes(context, references, shrunk, request)
         return CandidateEvaluation(context, references[0], EvaluationSteps(CorrectnessTrials(context), times))
 

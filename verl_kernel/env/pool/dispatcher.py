@@ -183,7 +183,8 @@ class Dispatcher(Generic[Handle]):
         return pending
 
     def _begin(self, request: EvalRequest) -> SharedEvaluation:
-        pending = SharedEvaluation(lambda own: self._attempt(request, own), Ticket(urgent=request.validate))
+        ticket = Ticket(urgent=request.validate, task=request.task.cache_key)
+        pending = SharedEvaluation(lambda own: self._attempt(request, own), ticket)
         return self._cache.put(verdict_key(request, self._is_apart), pending)
 
     @asynccontextmanager

@@ -368,6 +368,9 @@ def test_a_noisy_device_gets_more_rounds_up_to_a_hundred(measure):
     assert 10 < some.kernel_ms.n < 100
     assert some.facts["settled"]
     assert some.times["latency"].kernel_ms.n == 10  # nobody waits for the time that does not count
+    few, _ = measure(World(noise=partial(random.Random(2).expovariate, 60)), timing_width=0.1)
+    assert (few.kernel_ms.n, few.facts["settled"]) == (10, True)
+    assert few.speedup_low < few.speedup
     most, _ = measure(World(noise=random.Random(2).random))
     slow, _ = measure(World(kernel=500.0, noise=partial(random.Random(3).uniform, 0, 50)), run_timeout_s=1.0)
     assert (most.kernel_ms.n, most.facts["settled"]) == (100, False)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory of a GPU, with a driver that is made up: who has how much, and whose failure it is when there is none left."""
 
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from tests.env.programs import HONEST, REFERENCE, candidate
 from verl_kernel.env import EvalStatus, GymOptions, Task, resolve_device
 from verl_kernel.env.devices.cuda import memory_shares
 from verl_kernel.env.devices.cuda.lock import DeviceLock
-from verl_kernel.env.devices.cuda.memory_shares import judge_share_mb
+from verl_kernel.env.devices.cuda.memory_shares import shares
 from verl_kernel.env.judge import judge as judges
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.errors import EnvironmentNotReady, InfraError, TaskError
@@ -45,8 +46,11 @@ def gpu(monkeypatch):
 @pytest.mark.parametrize(("judges_on_it", "share"), [(1, 1.0), (2, 0.5), (4, 0.25)])
 def test_judges_and_runners_fit_a_gpu_together(gpu, tmp_path, judges_on_it, share):
     device, driver = gpu
-    device.adopt(options(tmp_path, num_judges=8, gpus_per_judge=share, memory_mb=12000))
-    assert judges_on_it * (driver.fraction * driver.total + 12000 * (1 << 20)) < driver.total
+    given = options(tmp_path, num_judges=8, gpus_per_judge=share, memory_mb=12000)
+    device.adopt(given)
+    runner = device.granted(0, given).memory_mb
+    assert runner == min(12000, 80 * 1024 // judges_on_it // 2 - 600)
+    assert judges_on_it * (driver.fraction * driver.total + runner * (1 << 20)) < driver.total
     assert driver.fraction * driver.total > 5 * GB
     assert 0 < device.cache_bytes < driver.fraction * driver.total / 2
 
@@ -54,8 +58,28 @@ def test_judges_and_runners_fit_a_gpu_together(gpu, tmp_path, judges_on_it, shar
 def test_a_grant_that_leaves_a_judge_nothing_is_refused_by_name(gpu, tmp_path):
     with pytest.raises(EnvironmentNotReady, match="kernelgym.memory_mb is 81000.*at most 80464 fits"):
         gpu[0].adopt(options(tmp_path, memory_mb=81000))
-    with pytest.raises(EnvironmentNotReady, match="kernelgym.memory_mb.*2 of its judges.*at most 39504 fits"):
-        gpu[0].adopt(options(tmp_path, memory_mb=40000, num_judges=2))
+    with pytest.raises(EnvironmentNotReady, match="kernelgym.memory_mb.*2 of its judges.*at most 74294 fits"):
+        gpu[0].adopt(options(tmp_path, memory_mb=75000, num_judges=2))
+
+
+def test_a_task_too_large_for_half_a_gpu_gets_it_alone(gpu, tmp_path, nvml):
+    device, driver = gpu
+    nvml()
+    given = options(tmp_path, num_judges=2, gpus_per_judge=0.5, memory_mb=36864)
+    device.adopt(given)
+    half, kept = driver.fraction, device.cache_bytes + 4 * (600 << 20)
+    assert device.granted(9 * GB, given).memory_mb < 20 * 1024
+    with pytest.raises(torch.OutOfMemoryError, match="too large for one of the judges that share the GPU"):
+        device.granted(10 * GB, given)
+    with device.whole():
+        assert not device.is_divided
+        assert device.granted(30 * GB, given).memory_mb == 36864
+        assert 30 * GB < driver.fraction * driver.total <= driver.total - (36864 << 20) - kept
+        with pytest.raises(InfraError), DeviceLock("GPU-1", 0.0, str(tmp_path)).shared():
+            pass
+    assert device.is_divided
+    assert driver.fraction == half
+    assert len(driver.emptied) == 2
 
 
 def test_without_what_it_is_granted_no_runner_starts(gpu):
@@ -111,6 +135,24 @@ def test_a_judge_without_memory_says_nothing_about_the_task(judge):
         judge.evaluate(task, HONEST)
 
 
+def test_a_judge_short_of_memory_beside_others_tries_alone(judge, monkeypatch):
+    entered, device = [], type(judge._device)
+
+    @contextmanager
+    def whole(self):
+        entered.append(vars(torch).pop("shortage"))
+        with monkeypatch.context() as patch:
+            patch.setattr(device, "is_divided", False)
+            yield
+
+    monkeypatch.setattr(device, "whole", whole)
+    monkeypatch.setattr(device, "is_divided", True)
+    for _ in range(2):  # first while the reference is prepared, then in a trial
+        torch.shortage = True
+        assert judge.evaluate(Task(SHORT_OF_MEMORY), HONEST).status is EvalStatus.OK
+    assert entered == [True] * 2
+
+
 HOARDER = """
 import sys
 if "verl_kernel.env.runner.zygote" in sys.orig_argv:
@@ -161,7 +203,8 @@ def test_references_that_are_kept_are_bounded_in_bytes(monkeypatch):
 def test_recipes_for_80_gb_hold_the_largest_tasks():
     from verl_kernel import config
 
-    text = (Path(config.__file__).parent / "drkernel_8b.yaml").read_text()
+    text = (Path(config.__file__).parent / "gpus/eight.yaml").read_text()
     granted = int(text.split("memory_mb: ")[1].split()[0])
     assert granted > 16384 + 2 * 8192 + 2 * 50
-    assert judge_share_mb(81559, GymOptions(device="cuda", gpus_per_judge=1.0, memory_mb=granted)) > granted
+    _, alone = shares(81559, GymOptions(device="cuda", num_judges=2, gpus_per_judge=0.5, memory_mb=granted))
+    assert alone.judge > granted

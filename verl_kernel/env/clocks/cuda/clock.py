@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The clock of a GPU: times candidate and reference alternately on one device, until both medians are known to 1 %.
+"""The clock of a GPU: times candidate and reference alternately on one device, until both medians are known.
 
 Each round draws fresh inputs and times both sides on them by every requested protocol (`rounds`, `stopwatch`). The
 candidate's time is the runner's claim, corrected where the judge's own clock contradicts it (`rounds`). Its outputs are
@@ -258,7 +258,15 @@ class CudaClock:
             size, wall_ms = self._warm_up(sides, first)
             before = self._stopwatch.under_load(self._state)
             options, limit_s = self._options, self._options.run_timeout_s
-            rounds = Rounds(sides, options.timing, session.secret, budget_s=limit_s, size=size, slowed=self._slowed)
+            rounds = Rounds(
+                sides,
+                options.timing,
+                session.secret,
+                budget_s=limit_s,
+                size=size,
+                width=options.timing_width,
+                slowed=self._slowed,
+            )
             rounds.run(wall_ms)
             profile = self._profile(session, sides)
             clocks = {"before": before, "after": self._state()}

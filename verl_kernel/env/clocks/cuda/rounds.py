@@ -166,6 +166,8 @@ class Samples:
 
     count: int
     rounds: list[Round] = field(default_factory=list)
+    width: float = 0.01
+    """Of the intervals of both medians with which they are settled, as a share of them."""
 
     @property
     def calls(self) -> list[TimedCall]:
@@ -200,8 +202,8 @@ class Samples:
 
     @property
     def settled(self) -> bool:
-        """Whether both medians are known to 1 %."""
-        return bool(self.rounds) and is_settled(self.kernel) and is_settled(self.reference)
+        """Whether both medians are known well enough."""
+        return bool(self.rounds) and is_settled(self.kernel, self.width) and is_settled(self.reference, self.width)
 
     @property
     def comparison(self) -> Comparison | None:
@@ -362,6 +364,7 @@ class Rounds:
         secret: secret of the evaluation.
         budget_s: time after which no round beyond the tenth begins.
         size: bounds of the requests' size.
+        width: of the intervals with which medians are settled.
         slowed: returns the names of what slows the device down at the moment, None if unknown.
     """
 
@@ -373,10 +376,11 @@ class Rounds:
         *,
         budget_s: float,
         size: RequestSize,
+        width: float,
         slowed: Callable[[], list[str] | None],
     ) -> None:
         self._sides, self._timing, self._secret, self._budget_s = sides, timing, secret, budget_s
-        self._size, self._slowed = size, slowed
+        self._size, self._width, self._slowed = size, width, slowed
         self.samples: dict[str, Samples] = {}
         self.throttled: int | None = 0
         """Number of rounds discarded because of throttling, None if unknown."""
@@ -408,7 +412,8 @@ class Rounds:
 
     def _begin(self, count: int) -> None:
         """Start again: always by `device` and `latency`, by `kernelgym` (as published, no flush) if it is scored."""
-        self.samples = {name: Samples(count) for name in WARM_UPS if name in ("device", "latency", self._timing)}
+        names = [name for name in WARM_UPS if name in ("device", "latency", self._timing)]
+        self.samples = {name: Samples(count, width=self._width) for name in names}
 
     def _ends(self, rounds: int, late: bool) -> bool:
         """Whether `done` rounds are enough."""

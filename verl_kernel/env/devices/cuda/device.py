@@ -9,8 +9,10 @@ The runner creates its context after the fork, inside its jail.
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -28,9 +30,6 @@ from verl_kernel.errors import EnvironmentNotReady, InfraError
 
 if TYPE_CHECKING:  # imported on first use, in `stopwatch`
     from verl_kernel.env.devices.cuda.stopwatch import Stopwatch
-
-_CACHE_SHARE = 4
-"""Cached references may take one part in this number of a judge's memory."""
 
 _synchronize: Callable[[], None] = getattr(torch._C, "_cuda_synchronize", torch.cuda.synchronize)
 """Device-wide synchronisation, bound before any candidate is loaded, so that no candidate can replace it."""
@@ -71,9 +70,12 @@ class CudaDevice(SharedDevice):
             EnvironmentNotReady: the GPU is too small for the judges and runners that share it, or has no lock.
         """
         self.sharing = Sharing(self.uuid, options)
-        total = torch.cuda.mem_get_info()[1]
-        self._share_bytes = memory_shares.judge_share_mb(total >> 20, options) << 20
-        torch.cuda.set_per_process_memory_fraction(self._share_bytes / total)
+        self._beside, self._alone = memory_shares.shares(torch.cuda.mem_get_info()[1] >> 20, options)
+        self._take(self._beside)
+
+    def _take(self, share: memory_shares.Shares) -> None:
+        self._share = share
+        torch.cuda.set_per_process_memory_fraction((share.judge << 20) / torch.cuda.mem_get_info()[1])
 
     def preload(self) -> None:
         """Load the compiler and the driver module, which is a C extension, without a context.
@@ -82,14 +84,22 @@ class CudaDevice(SharedDevice):
             EnvironmentNotReady: a context exists.
         """
         import torch.profiler
-        import triton.backends.nvidia.compiler  # noqa: F401
+        import triton
+        import triton.backends.nvidia.compiler
         from triton.backends.nvidia.driver import CudaDriver
         from triton.runtime.driver import driver
 
+        from verl_kernel.env.compilation.compiler import TargetDriver, compile_trial_kernel
+        from verl_kernel.env.compilation.targets import TARGETS
         from verl_kernel.env.seeding import seed_everything
         from verl_kernel.env.tamper import tripwire
 
         seed_everything(0)  # NumPy imports its generator when it is first used
+        with tempfile.TemporaryDirectory() as folder, triton.knobs.cache.scope():
+            triton.knobs.cache.dir = folder
+            # Whatever the GPU: every runner would load the same at its first launch, and hash all of Triton.
+            driver.set_active(TargetDriver(TARGETS["sm_90"]))
+            compile_trial_kernel()
         driver.set_active(CudaDriver())
         tripwire.install()
         if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
@@ -144,6 +154,33 @@ class CudaDevice(SharedDevice):
             finally:
                 torch.cuda.empty_cache()
 
+    @property
+    def is_divided(self) -> bool:
+        """Whether other judges may use its memory now, so that this one could have more alone."""
+        return self._share != self._alone
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Take the GPU with all memory that its other judges do not keep."""
+        with self.sharing.alone():
+            torch.cuda.empty_cache()
+            self._take(self._alone)
+            try:
+                yield
+            finally:
+                torch.cuda.empty_cache()
+                self._take(self._beside)
+
+    def granted(self, needed_bytes: int, options: GymOptions) -> GymOptions:
+        """Return the options with the memory that a runner gets now.
+
+        Raises:
+            torch.OutOfMemoryError: a part of a divided GPU is less than twice what the task needs.
+        """
+        if self.is_divided and 2 * needed_bytes > self._share.runner << 20:
+            raise torch.OutOfMemoryError("the task is too large for one of the judges that share the GPU")
+        return replace(options, memory_mb=self._share.runner)
+
     def misfit(self, needed_bytes: int, options: GymOptions) -> str | None:
         """Return why a runner's memory is too small for the task and the clock's buffers; None if it suffices."""
         return memory_shares.misfit(needed_bytes + self.stopwatch.flush_bytes + memory_shares.TIMED_BYTES, options)
@@ -164,7 +201,7 @@ class CudaDevice(SharedDevice):
     @property
     def cache_bytes(self) -> int:
         """Bytes that the references cached by a judge may take."""
-        return self._share_bytes // _CACHE_SHARE
+        return (self._beside.judge << 20) // memory_shares.CACHE_SHARE
 
     def facts(self) -> dict[str, Any]:
         """Return name, UUID, driver, CUDA version, compute capability, and the GPU nodes that a runner may open."""

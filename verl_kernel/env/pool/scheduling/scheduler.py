@@ -2,8 +2,8 @@
 """The scheduler of a pool: assigns judges to urgent requests first, then to the others in order of arrival.
 
 A judge is busy, free, down (its process is being restarted), drained, or quarantined for some seconds. Quarantined
-judges still serve if there is no other, so quarantine never leaves a pool without judges. Everything here runs in one
-event loop.
+judges still serve if there is no other, so quarantine never leaves a pool without judges. A free judge takes those
+requests first whose reference it has prepared. Everything here runs in one event loop.
 """
 
 from __future__ import annotations
@@ -13,7 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from verl_kernel.env.lru import LRUCache
+
 Judge = TypeVar("Judge")
+_REFERENCES = 64
+"""References that a judge holds at a time, at most."""
 
 
 @dataclass(eq=False)
@@ -27,6 +31,8 @@ class JudgeSlot(Generic[Judge]):
     quarantine_timer: asyncio.TimerHandle | None = None
     failures_in_a_row: int = 0
     quarantines: int = 0
+    prepared: LRUCache[bool] = field(default_factory=lambda: LRUCache(_REFERENCES))
+    """The tasks whose references it has prepared, or prepares now."""
 
     @property
     def available(self) -> bool:
@@ -53,6 +59,8 @@ def rotation(slots: Sequence[JudgeSlot[Judge]]) -> list[JudgeSlot[Judge]]:
     return [slot for slot in slots if slot.in_rotation] or [slot for slot in slots if slot.available]
 
 
+_MOST_PASSED = 32
+"""Later requests that may be served before an earlier one, whose reference another judge has."""
 _LONGEST_FACTOR = 64
 """The longest quarantine, as a multiple of the first."""
 
@@ -65,11 +73,15 @@ class Ticket:
     """Whether it goes before requests that are not urgent."""
     avoid: object = None
     """A judge that failed this request; it gets the request again only as the only judge in rotation."""
+    task: str = ""
+    """Key of its task."""
+    passed: int = 0
+    """How many later requests were served before it."""
     future: asyncio.Future[Any] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     def again(self, judge: object) -> Ticket:
         """Return the ticket of the next attempt: urgent, and avoiding the judge that failed."""
-        return Ticket(urgent=True, avoid=judge)
+        return Ticket(urgent=True, avoid=judge, task=self.task)
 
 
 class JudgeScheduler(Generic[Judge]):
@@ -132,7 +144,9 @@ class JudgeScheduler(Generic[Judge]):
 
     def down(self, judge: Judge) -> None:
         """Take a judge whose process has ended out of rotation until `up` is called."""
-        self._slot(judge).down = True
+        slot = self._slot(judge)
+        slot.down = True
+        slot.prepared.clear()
         self._match()
 
     def up(self, judge: Judge) -> None:
@@ -188,14 +202,29 @@ class JudgeScheduler(Generic[Judge]):
 
     def _match(self) -> None:
         candidates = rotation(self._slots)
-        # A judge that failed a request gets it again only as the only one: else the request would starve.
-        for slot in candidates:
-            ticket = None if slot.busy else self._next(slot, alone=len(candidates) == 1)
-            if ticket is not None:
-                slot.busy = True
-                self._queue.remove(ticket)
-                ticket.future.set_result(slot.judge)
+        # Judges that have a request's reference first, then any: none waits while there is work.
+        for farthest in (0, 2):
+            for slot in candidates:
+                # A judge that failed a request gets it again only as the only one: else the request would starve.
+                ticket = None if slot.busy else self._next(slot, alone=len(candidates) == 1)
+                if ticket is not None and self._distance(ticket, slot) <= farthest:
+                    self._assign(ticket, slot)
 
     def _next(self, slot: JudgeSlot[Judge], *, alone: bool) -> Ticket | None:
         fits = [t for t in self._queue if not t.future.done() and (alone or t.avoid is not slot.judge)]
-        return next((ticket for ticket in fits if ticket.urgent), fits[0] if fits else None)
+        fits = [t for t in fits if t.urgent] or [t for t in fits if t.passed >= _MOST_PASSED] or fits
+        return min(fits, key=lambda ticket: self._distance(ticket, slot), default=None)
+
+    def _distance(self, ticket: Ticket, slot: JudgeSlot[Judge]) -> int:
+        """Return 0 if the judge has the request's reference, 1 if no judge at work has it, 2 if others have."""
+        if ticket.task in slot.prepared:
+            return 0
+        return 2 if any(ticket.task in other.prepared for other in self._slots if other.in_rotation) else 1
+
+    def _assign(self, ticket: Ticket, slot: JudgeSlot[Judge]) -> None:
+        for earlier in self._queue[: self._queue.index(ticket)]:
+            earlier.passed += 1
+        self._queue.remove(ticket)
+        slot.busy = True
+        slot.prepared.put(ticket.task, True)
+        ticket.future.set_result(slot.judge)
