@@ -96,4 +96,5 @@ class RoundedApart(OpMode):  # type: ignore[no-untyped-call]
         if not isinstance(value, torch.Tensor) or value.dtype not in _LAST_BIT:
             return value
         steps = torch.randint(-1, 2, value.shape, generator=self._generator, dtype=torch.int8).to(value.device)
-        return torch.addcmul(value, value, steps.to(value.dtype), value=_LAST_BIT[value.dtype])
+        moved = torch.addcmul(value, value, steps.to(value.dtype), value=_LAST_BIT[value.dtype])
+        return torch.where(value.isfinite(), moved, value)  # of a mask's infinities, zero times would be NaN
