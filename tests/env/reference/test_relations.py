@@ -153,6 +153,13 @@ INPUTS: dict[str, tuple[Draw, Callable[[Tensors], bool]]] = {
         lambda g: [permutation(g, 64)[:48].view(6, 8), randint(g, 1, 129, 6)],
         lambda x: distinct(x[0]) and x[0].max() < 64 and x[1].min() >= 1 and x[1].max() < 129,
     ),
+    "slots, some of them padding": (
+        lambda g: [permutation(g, 64)[:32].where(bits(g, 32), -1)],
+        lambda x: distinct(x[0][x[0] >= 0]) and x[0].max() < 64,
+    ),
+    "ids padded by their number": (
+        lambda g: [permutation(g, 48).where(bits(g, 48), 48)], lambda x: distinct(x[0][x[0] < 48]) and x[0].min() >= 0
+    ),
     "sparse rows": (sparse, is_csr),
     "token ids": (lambda g: [randint(g, 0, 500, 4, 32)], lambda x: x[0].min() >= 0 and x[0].max() < 500),
     "a seed": (lambda g: [randint(g, 0, 1000, 1)], lambda x: x[0].min() >= 0 and x[0].max() < 1000),
