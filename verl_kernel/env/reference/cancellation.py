@@ -55,7 +55,7 @@ class RoundedApart(OpMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self._generator = torch.Generator().manual_seed(seed)
         self._has_long_exponent = self._has_product = False
-        self._exponentials = WeakIdKeyDictionary()  # type: ignore[no-untyped-call]
+        self._exponentials = WeakIdKeyDictionary()
         """Exponentials, their products, and sums with these."""
 
     @property
