@@ -31,6 +31,7 @@ FORMS = {
     "softmax": lambda scale: F.softmax(scores(scale), -1),
     "softmax by hand": lambda scale: by_hand(scores(scale)),
     "log_softmax": lambda scale: F.log_softmax(scores(scale), -1).exp(),
+    "masked softmax": lambda scale: F.softmax(scores(scale).triu() + torch.full((64, 128), -torch.inf).tril(-1), -1),
     "attention": lambda scale: F.scaled_dot_product_attention(*heads(scale**0.5)) / scale**0.5,
     "gradient of softmax": lambda scale: gradient(scores(scale)),
 }
@@ -39,6 +40,7 @@ STEADY = {
     "centred rows": lambda: scores(1e8) - scores(1e8).mean(-1, keepdim=True),
     "where a row has its maximum": lambda: scores(1e8) == scores(1e8).amax(-1, keepdim=True),
     "integers": lambda: torch.arange(9) - torch.arange(9),
+    "infinities": lambda: torch.tensor([-torch.inf, torch.inf]) + torch.zeros(2),
     "zeros": lambda: torch.zeros(9) + torch.zeros(9),
     "half precision": lambda: scores(1.0).half() - scores(1.0).half(),
 }

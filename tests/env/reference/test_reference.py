@@ -96,6 +96,15 @@ def test_a_varied_trial_that_breaks_is_drawn_plainly(device):
     assert trial.expected.tensors[0].isfinite().all()
 
 
+@pytest.mark.parametrize(("forward", "written"), [
+    ("x + 1", 4096), ("x.clamp_(min=0)", 2048), ("x", 0),
+    ("(x[2:4].fill_(-9), x)[1]", 512), ("(x.mul_(2) + 1, x)", 8192),
+])  # fmt: skip
+def test_outputs_in_an_inputs_memory_write_only_changes(device, forward, written):
+    trial = reference(device, forward).trial(b"s", 0, "drawn")
+    assert trial.written_bytes == pytest.approx(written, rel=0.2)
+
+
 def test_sizes_that_change_fit_and_each_trial_has_its_own_trace(device):
     task = Reference(Task(TASKS["sized"]), device)
     trials = [task.trial(b"s", number, "varied" if number % 2 else "drawn") for number in range(80)]

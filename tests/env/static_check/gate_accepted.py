@@ -64,6 +64,29 @@ try:
 except Exception:
     SMS = 108
     MAJOR = 8
+--- packages that may be absent
+try:
+    import flash_attn
+    from flash_attn.ops import a as attend, b
+    HAS_FLASH: bool = True
+except (ImportError, ModuleNotFoundError) as error:
+    import warnings
+    warnings.warn("no flash_attn")
+    HAS_FLASH = False
+    attend = None
+try:
+    import xformers.ops as ops
+except Exception:
+    ops = None
+else:
+    HAS_OPS = True
+class Guarded(nn.Module):
+    def forward(self, x): return attend(x) if HAS_FLASH else x
+--- an allocator that may be absent
+def memory(size, alignment, stream): return torch.empty(size, device="cuda", dtype=torch.int8)
+try: triton.set_allocator(memory)
+except Exception: pass
+if hasattr(triton, "set_allocator"): triton.set_allocator(memory)
 --- kernels that are compiled beforehand
 @triton.jit
 def first(x, n: tl.constexpr): tl.store(x, n)

@@ -53,6 +53,20 @@ from triton.runtime import interpreter
 from triton.runtime.driver import set_active
 from triton.language import semantic
 ---
+try: from flash_attn import *
+except ImportError: pass
+---
+try: from .flash_attn import attend
+except ImportError: pass
+---
+try: import flash_attn, ctypes
+except ImportError: pass
+---
+try: pass
+except ImportError: import flash_attn
+---
+import flash_attn
+---
 from torch.nn import Module
 Module = type(torch.empty(1))
 class Evil(Module): pass
@@ -416,7 +430,16 @@ except AttributeError:
 ---
 try: import math
 except ImportError: pass
-else: pass
+else: kern[(1,)](1)
+---
+try: triton.set_allocator(torch.relu(x))
+except Exception: pass
+---
+try: triton.set_allocator(n, size=torch.relu(x))
+except Exception: pass
+---
+try: import flash_attn
+except ImportError: print(torch.relu(x))
 """)
 _REFUSED["with"] = _pieces("""
 with helper(1): pass

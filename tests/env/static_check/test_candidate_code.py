@@ -116,3 +116,18 @@ def test_what_is_no_python_raises_before_anything_runs(tmp_path):
     with pytest.raises(SyntaxError):
         candidate_code.load("candidate_case", str(tmp_path / "kernel.py"))
     assert not candidate_code.is_loaded()
+
+
+@pytest.mark.parametrize("statement", ["import pytest", "import pytest as x", "from pytest import mark, raises as x",
+                                       "import absent.part, pytest"])  # fmt: skip
+def test_a_package_that_is_tried_is_never_there(tmp_path, statement):
+    path = tmp_path / "optional.py"
+    path.write_text(f"try:\n    {statement}\n    found = 1\nexcept ImportError as error:\n    found = str(error)\n")
+    assert "no candidate may use" in candidate_code.load("optional", str(path)).found
+
+
+def test_a_name_that_an_absent_package_binds_stays_local(tmp_path):
+    path = tmp_path / "optional.py"
+    path.write_text("x = 1\ndef f():\n    try: import pytest as x\n    except ImportError: pass\n    return x\n")
+    with pytest.raises(UnboundLocalError):
+        candidate_code.load("optional", str(path)).f()

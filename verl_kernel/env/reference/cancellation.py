@@ -8,6 +8,10 @@ exp(-8), as rounding decides. Inputs that lead there tell nothing about a progra
 
 Every operand of a sum or difference gets a last bit of its own, which is the random rounding of Monte Carlo arithmetic
 (Parker, "Monte Carlo Arithmetic", 1997), where it matters.
+
+A recurrence that multiplies its state by exponentials loses nothing by that, but a scan in chunks adds exponents, and
+takes differences of their sums: beside long ones, for which the exponential is zero or infinite, others lose their
+digits. The same forward notices these.
 """
 
 from __future__ import annotations
@@ -18,12 +22,18 @@ from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils import _pytree as pytree
+from torch.utils.weak import WeakIdKeyDictionary
 
 from verl_kernel.env.ops.dispatch_modes import OpMode
+from verl_kernel.env.ops.table import is_view
 
 _aten = torch.ops.aten
 _SUMS = frozenset({"add", "sub", "rsub"})
 _SOFTMAX = frozenset({"_softmax", "_log_softmax", "_safe_softmax"})
+_EXPONENTIALS = frozenset({"exp", "exp2"})
+_LONG = 128.0
+"""Size of exponents beyond which the exponential is zero or infinite in float32."""
 _LAST_BIT = {torch.float32: 2.0**-24, torch.float64: 2.0**-53}
 """Between half a unit and a unit in the last place, relative to a number: it moves at most to its neighbour.
 
@@ -32,22 +42,40 @@ Narrower types stay as they are: who computes in them has given up these digits 
 
 
 @contextmanager
-def rounded_apart(seed: int = 0) -> Iterator[None]:
+def rounded_apart(seed: int = 0) -> Iterator[RoundedApart]:
     """Give operands of sums and differences, and the two uses of a softmax's scores, last bits of their own."""
-    with sdpa_kernel(SDPBackend.MATH), _RoundedApart(seed):  # attention shows its scores only in that form
-        yield
+    with sdpa_kernel(SDPBackend.MATH), RoundedApart(seed) as mode:  # attention shows its scores only in that form
+        yield mode
 
 
-class _RoundedApart(OpMode):  # type: ignore[no-untyped-call]
+class RoundedApart(OpMode):  # type: ignore[no-untyped-call]
     """Replaces these ops; every other one runs as it is."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._generator = torch.Generator().manual_seed(seed)
+        self._has_long_exponent = self._has_product = False
+        self._exponentials = WeakIdKeyDictionary()
+        """Exponentials, their products, and sums with these."""
+
+    @property
+    def adds_long_exponents(self) -> bool:
+        """Whether exponentials were multiplied, and one had a long exponent."""
+        return self._has_long_exponent and self._has_product
 
     def run_op(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Run an op on operands whose last bit may have changed."""
-        name = func.overloadpacket.__name__
+        name, factors = func.overloadpacket.__name__, sum(item in self._exponentials for item in args)
+        plain = name.rstrip("_")
+        if plain in _EXPONENTIALS:
+            self._has_long_exponent |= bool((args[0].abs() > _LONG).any())
+        result = self._rounded(name, func, args, kwargs)
+        self._has_product |= (plain == "mul" and factors > 1) or (plain == "cumprod" and factors > 0)
+        if plain in _EXPONENTIALS or (factors and (plain in {"add", "sub", "mul"} or is_view(func))):
+            self._exponentials.update((leaf, None) for leaf in pytree.tree_leaves(result))
+        return result
+
+    def _rounded(self, name: str, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         if name in _SUMS:  # in place, only the other operand: the first is where the result goes
             return func(*(self._with_last_bit(operand) for operand in args), **kwargs)
         if name in _SOFTMAX:
@@ -68,4 +96,5 @@ class _RoundedApart(OpMode):  # type: ignore[no-untyped-call]
         if not isinstance(value, torch.Tensor) or value.dtype not in _LAST_BIT:
             return value
         steps = torch.randint(-1, 2, value.shape, generator=self._generator, dtype=torch.int8).to(value.device)
-        return torch.addcmul(value, value, steps.to(value.dtype), value=_LAST_BIT[value.dtype])
+        moved = torch.addcmul(value, value, steps.to(value.dtype), value=_LAST_BIT[value.dtype])
+        return torch.where(value.isfinite(), moved, value)  # of a mask's infinities, zero times would be NaN

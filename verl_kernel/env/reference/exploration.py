@@ -65,6 +65,7 @@ def explore(program: ReferenceProgram) -> Preparation:
     init = program.init_inputs()
     program.build(init)
     probe = program.draw_own()
+    program.note_exponents(probe)
     constants, structured, state = _change_weights(program, probe)
     expected, events, demand = program.surveyed(probe.copy())
     program.has_choices = has_choices(events)
@@ -151,6 +152,7 @@ def _traits(
         constants=constants,
         structured=structured,
         may_crash=program.may_crash,
+        adds_long_exponents=program.adds_long_exponents,
         is_switchable=_is_switchable(program, probe, expected),
         input_bytes=_shared_bytes(draws, is_sized),
         output_bytes=_shared_bytes(outputs, is_sized),

@@ -124,13 +124,20 @@ def learn_distances(
         return [at_end(*each) for each in zip(probe, roles, signs, distances, strict=True)]
 
     sizes = SIZES_OF_SEVERAL if sum(role.is_floating for role in roles) > 1 else SIZES
+    nearest = tuple(float(role.kind != "drawn") for role in roles)
     for size in sizes if is_steady else SIZES[-1:]:
-        distances = tuple(size if role.is_floating else float(role.kind != "drawn") for role in roles)
+        distances = tuple(size if role.is_floating else near for role, near in zip(roles, nearest, strict=True))
         if not any(distances) or accepts(moved(distances)):
-            return distances
-    # Together they fail at any distance: at least those that can be are moved, with the magnitudes drawn.
-    distances = (0.0,) * len(roles)
+            break
+    else:
+        # Together they fail at any distance: at least those that can be are moved, with the magnitudes drawn.
+        distances = (0.0,) * len(roles)
+        for number, near in enumerate(nearest):
+            attempt = (*distances[:number], near, *distances[number + 1 :])
+            distances = attempt if near and accepts(moved(attempt)) else distances
+    # One tensor may hold all others back, such as one that is exponentiated.
     for number, role in enumerate(roles):
-        attempt = (*distances[:number], 1.0, *distances[number + 1 :])
-        distances = attempt if role.kind != "drawn" and accepts(moved(attempt)) else distances
+        attempt = (*distances[:number], sizes[0], *distances[number + 1 :])
+        if is_steady and role.is_floating and distances[number] <= 1 and accepts(moved(attempt)):
+            distances = attempt
     return distances

@@ -178,7 +178,7 @@ def _never_repeats(tensor: torch.Tensor) -> bool:
     return bool((ordered[..., 1:] != ordered[..., :-1]).all())
 
 
-def _would_repeat(tensors: Sequence[torch.Tensor]) -> bool:
+def would_repeat(tensors: Sequence[torch.Tensor]) -> bool:
     """Whether numbers drawn from their range would repeat somewhere in a row."""
     # The birthday problem: expected pairs of equal numbers are n(n-1)/2 over the size of the range.
     span = max(int(tensor.max()) for tensor in tensors) - min(int(tensor.min()) for tensor in tensors) + 1
@@ -262,7 +262,7 @@ _STRUCTURES: dict[str, tuple[Callable[[torch.Tensor], bool], Callable[[torch.Ten
 _EVIDENCE: dict[str, Callable[[Sequence[torch.Tensor]], bool]] = {
     "ascending": _steps,
     "descending": _steps,
-    "distinct": _would_repeat,
+    "distinct": would_repeat,
     "equal_sums": _are_equal_sums,
     "some": _would_be_empty,
     "not_all": _would_be_full,

@@ -27,6 +27,8 @@ class Traits:
     """Whether its outputs are the same, bit for bit, in train mode and in eval mode."""
     may_crash: bool
     """Whether integers out of range end the process (`crashes`)."""
+    adds_long_exponents: bool
+    """Whether products of exponentials have long exponents on drawn inputs."""
     variation: Variation
     constants: Constants
     """Weights that were constant after construction and were given other values."""

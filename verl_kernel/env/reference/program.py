@@ -51,6 +51,8 @@ class ReferenceProgram:
     """Whether integers out of range end the process, so that varied inputs are tried in a child first."""
     fails_at_times: bool = False
     """Whether a draw, or a model of another seed, failed where those of the task's own seed did not."""
+    adds_long_exponents: bool = False
+    """Whether products of exponentials have long exponents on drawn inputs (`cancellation`), so that any may."""
     has_choices: bool = False
     """Whether the model runs ops that may have to choose between equal numbers."""
 
@@ -130,9 +132,22 @@ class ReferenceProgram:
             return self.forward(inputs)
 
     def forward_rounded_apart(self, inputs: Value) -> Value:
-        """Return the outputs of the model where each use of a number rounds it differently (`cancellation`)."""
-        with rounded_apart():
-            return self.forward(inputs)
+        """Return the outputs of the model where each use of a number rounds it differently (`cancellation`).
+
+        Raises:
+            TaskError: it fails, or exponents are long that are not on drawn inputs.
+        """
+        with rounded_apart() as mode:
+            output = self.forward(inputs)
+        if mode.adds_long_exponents and not self.adds_long_exponents:
+            raise self.unfit("products of exponentials have long exponents")
+        return output
+
+    def note_exponents(self, drawn: Value) -> None:
+        """Find out whether exponents are long on drawn inputs."""
+        with rounded_apart() as mode:
+            self.forward(drawn)
+        self.adds_long_exponents = mode.adds_long_exponents
 
     def forward_in_place(self, inputs: Value) -> Value:
         """Return the outputs of the model, which may write to these inputs."""

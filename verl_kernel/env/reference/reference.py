@@ -53,6 +53,7 @@ class Reference:
         # Set again, for a preparation that was taken over did not run the program.
         self._program.has_choices = has_choices(self.preparation.events)
         self._program.may_crash = self.preparation.traits.may_crash
+        self._program.adds_long_exponents = self.preparation.traits.adds_long_exponents
         self.model, self.weight_seed = self._program.model, self._program.weight_seed
         self.init, self.state, self.events = self.preparation.init, self.preparation.state, self.preparation.events
         self.demand = None if self.preparation.traits.is_sized else self.preparation.demand

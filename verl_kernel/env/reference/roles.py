@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from verl_kernel.env.reference.input_structure import structures_of
+from verl_kernel.env.reference.input_structure import structures_of, would_repeat
 
 _FEWEST = 20
 """Fewest elements, in all draws, of two numbers that are no accident."""
@@ -23,7 +23,8 @@ class Role:
     """Role of one input tensor, as far as several draws show it.
 
     Kinds: `drawn` (left unchanged), `scaled` (floating), `fixed` (floating, the same in every draw), `flipped` (a mask
-    with a rare value), `mask` (any other mask), `index` (integers that repeat), `distinct` (integers that never do).
+    with a rare value), `mask` (any other mask), `index` (integers that repeat), `distinct` (integers of which at most
+    one does, as padding).
     """
 
     kind: str
@@ -104,7 +105,8 @@ def _role(tensors: Sequence[torch.Tensor]) -> Role:
     low, high = min(int(tensor.min()) for tensor in tensors), max(int(tensor.max()) for tensor in tensors)
     if low == high:
         return Role("drawn")
-    kind = "index" if any(map(_repeats, tensors)) else "distinct"
+    is_distinct = not any(map(_repeats, tensors)) or any(_repeats_only(end, tensors) for end in (low, high))
+    kind = "distinct" if is_distinct else "index"
     if not all(map(_is_sorted, tensors)):
         return Role(kind, low, high)
     gaps = [tensor.diff(dim=-1) for tensor in tensors]
@@ -148,6 +150,18 @@ def _repeats(tensor: torch.Tensor) -> bool:
         return True
     rows = tensor.sort(-1).values
     return bool((rows[..., 1:] == rows[..., :-1]).any())
+
+
+def _repeats_only(padding: int, tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether only this integer repeats in rows, as -1 among slots, and other ones would do so by chance."""
+    if any(tensor.dim() != 1 for tensor in tensors):  # of several rows, what is left may differ in length
+        return False
+    # Each cell of padding gets a number of its own.
+    lowest = min(int(tensor.min()) for tensor in tensors)
+    own = [lowest - 1 - torch.arange(len(tensor)).to(tensor.device) for tensor in tensors]
+    if any(_repeats(numbers.where(tensor == padding, tensor)) for tensor, numbers in zip(tensors, own, strict=True)):
+        return False
+    return would_repeat([kept for tensor in tensors if (kept := tensor[tensor != padding]).numel()])
 
 
 def _is_sorted(tensor: torch.Tensor) -> bool:

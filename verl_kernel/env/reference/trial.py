@@ -39,11 +39,8 @@ class Trial:
     """Form of each expected output."""
     events: list[TraceEvent]
     """Ops that the reference ran on inputs of these sizes."""
-
-    @property
-    def written_bytes(self) -> int:
-        """Size of the outputs."""
-        return self.expected.nbytes
+    written_bytes: int
+    """Size of the outputs; of those that lie in an input's memory, of the numbers in it that change."""
 
 
 def draw_trial(program: ReferenceProgram, preparation: Preparation, secret: bytes, number: int, kind: Kind) -> Trial:
@@ -120,7 +117,11 @@ def _trial_on(program: ReferenceProgram, preparation: Preparation, inputs: Value
     else:
         expected, events = program.forward_in_place(copies), preparation.events
     owned = storages(copies.tensors)
-    return Trial(inputs, expected, [tensor_facts(tensor, owned) for tensor in expected.tensors], list(events))
+    facts = [tensor_facts(tensor, owned) for tensor in expected.tensors]
+    own = [tensor for tensor, fact in zip(expected.tensors, facts, strict=True) if not fact["aliased"]]
+    pairs = zip(inputs.tensors, copies.tensors, strict=True) if preparation.traits.mutates_inputs else ()
+    changed = sum(int((widened(before) != widened(after)).sum()) * after.element_size() for before, after in pairs)
+    return Trial(inputs, expected, facts, list(events), Value(None, own).nbytes + changed)
 
 
 def _fits(trial: Trial, preparation: Preparation) -> bool:

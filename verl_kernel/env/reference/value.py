@@ -17,6 +17,9 @@ from verl_kernel.env.weights import constant_value
 if TYPE_CHECKING:
     from verl_kernel.env.devices.base import DeviceBackend
 
+_VANISHED = 2.0**-48
+"""Outputs all below this part of the largest usual one have vanished: the square of float32's last digit."""
+
 
 @dataclass(frozen=True)
 class Value:
@@ -96,11 +99,19 @@ class Value:
         return [compare(a, b, smallest_scale=smallest_scale) for a, b in zip(self.tensors, actual.tensors, strict=True)]
 
     def is_worse(self, usual: Value, may_be_constant: bool = False) -> bool:
-        """Whether this value is degenerate compared with `usual`: not finite, constant, or of other tensor count."""
+        """Whether this value is degenerate compared with `usual`: not finite, vanished, constant, or of other count."""
         # A constant output tells nothing about a program: any input would do.
         if len(self.tensors) != len(usual.tensors) or (usual.is_finite and not self.is_finite):
             return True
+        # Where all that is left of 1 + x is what rounds to nothing in it, right programs return zeros.
+        if 0 < self._largest() < _VANISHED * usual._largest():
+            return True
         return self.is_constant and not (usual.is_constant or may_be_constant)
+
+    def _largest(self) -> float:
+        """Return the largest finite magnitude of its floating tensors."""
+        floats = [widened(real(tensor)) for tensor in self.tensors if tensor.is_floating_point() and tensor.numel()]
+        return max((float(tensor.nan_to_num(0.0, 0.0, 0.0).abs().max()) for tensor in floats), default=0.0)
 
     def is_same_constant(self, actual: Value) -> bool:
         """Whether two values of different sizes hold the same constant."""

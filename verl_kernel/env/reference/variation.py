@@ -71,7 +71,7 @@ class Variation:
     low: float = 1.0
     high: float = 1.0
     large: float = 1.0
-    """Scale of the trial of large inputs; 1.0 if the reference tolerates none."""
+    """Scale of the trial of large inputs; `high` if the reference tolerates none beyond it."""
     zeros: bool = False
     """Whether a row of each floating tensor is all zeros, as padding is; not in the trials of `ends`."""
     small: bool = False
@@ -349,7 +349,7 @@ def _with_scales(
             if usable(LOW, high):
                 larges = LARGES[first:] if is_steady else ()
                 # A trial draws its scale from half of the largest to the largest: both must be usable.
-                large = next((scale for scale in larges if usable(scale / 2, scale)), 1.0)
+                large = next((scale for scale in larges if usable(scale / 2, scale)), high)
                 return replace(variation, low=LOW, high=high, large=large)
     return None
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 
 from verl_kernel.env.parse import parse
+from verl_kernel.env.static_check.optional_packages import remove_optional_packages
 
 _DEFINITIONS: dict[int, tuple[CodeType, ast.FunctionDef]] = {}
 """Definitions by the id of their code object, which is kept so that its id is not reused."""
@@ -30,6 +31,7 @@ def load(name: str, path: str) -> ModuleType:
         Exception: any exception that the source raises.
     """
     tree = parse(Path(path).read_bytes().decode("utf-8", "surrogatepass"))
+    remove_optional_packages(tree)
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None:
         raise ImportError(f"{path} cannot be imported")

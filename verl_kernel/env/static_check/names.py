@@ -50,7 +50,7 @@ def is_import(node: ast.AST) -> bool:
 
 def sets_constant(node: ast.AST) -> bool:
     """Whether a node binds names to a constant."""
-    return isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+    return isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Constant)
 
 
 def loop(node: ast.AST) -> ast.For | ast.comprehension | None:

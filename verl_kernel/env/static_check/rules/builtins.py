@@ -17,6 +17,7 @@ from verl_kernel.env.static_check.names import (
     is_special,
     sets_constant,
 )
+from verl_kernel.env.static_check.optional_packages import optional_imports
 from verl_kernel.env.static_check.scopes import Key
 
 BUILTINS = frozenset(
@@ -132,15 +133,16 @@ _IDLE = frozenset(
 
 def imports(program: ParsedSource) -> Iterator[Violation]:
     """Yield imports of modules that are not open, unless their names are never used, and star imports."""
+    absent = optional_imports(program.tree)
     used = {node.id for node in program.every(ast.Name)}
     used |= {name for node in program.every(ast.Global, ast.Nonlocal) for name in node.names}
     for node in program.nodes:
-        if isinstance(node, ast.Import):
+        if isinstance(node, ast.Import) and node not in absent:
             for item in node.names:
                 is_idle = item.name in _IDLE and item.asname is None and item.name not in used
                 if item.name not in OPEN_MODULES and not is_idle:
                     yield at(node, "import", f"import of {item.name} is not allowed")
-        elif isinstance(node, ast.ImportFrom):
+        elif isinstance(node, ast.ImportFrom) and node not in absent:
             yield from _imports_from(node)
         if isinstance(node, ast.Import | ast.ImportFrom):
             for item in node.names:

@@ -49,6 +49,7 @@ _FACTS = frozenset(
     "triton.runtime.driver.active.get_current_target triton.runtime.driver.active.utils.get_device_properties".split()
 )
 """Functions that say what the device is, and compute nothing."""
+_NAMES = (ast.Name, ast.Lambda)
 _TRY = (ast.Try, getattr(ast, "TryStar", ast.Try))
 _FORBIDDEN_STATEMENTS: tuple[tuple[type[ast.AST] | tuple[type[ast.AST], ...], str, str], ...] = (
     (ast.Global, "global", "`global` is not allowed: keep state on self"),
@@ -73,23 +74,38 @@ def statements(program: ParsedSource) -> Iterator[Violation]:
 
 
 def _chooses_a_name(program: ParsedSource, node: ast.AST) -> bool:
-    """Whether a `try` only chooses what names mean: imports, parts of modules, facts about the device, constants.
+    """Whether a `try` only chooses what names mean, imports, parts of modules, facts, constants, or sets an allocator.
 
     No launch and no op of torch stands in it, so that no failure of one can be hidden.
     """
-    if not isinstance(node, ast.Try) or node.finalbody or node.orelse:
+    if not isinstance(node, ast.Try) or node.finalbody:
         return False
-    if not any(is_import(item) or _names_a_fact(program, item) for item in node.body):
-        return False
-    bodies = [*node.body, *(item for handler in node.handlers for item in handler.body)]
-    return all(
-        is_import(item)
+    bodies = [*node.body, *node.orelse, *(item for handler in node.handlers for item in handler.body)]
+    return any(_may_fail(program, item) for item in node.body) and all(
+        _may_fail(program, item)
         or isinstance(item, ast.Pass)
         or sets_constant(item)
-        or _names_a_fact(program, item)
-        or (isinstance(item, ast.Try) and _chooses_a_name(program, item))
+        or _warns(program, item)
+        or _chooses_a_name(program, item)
         for item in bodies
     )
+
+
+def _may_fail(program: ParsedSource, node: ast.AST) -> bool:
+    """Whether a statement asks for what an environment may lack, and does nothing else."""
+    return is_import(node) or _names_a_fact(program, node) or _calls(program, node, "triton.set_allocator", _NAMES)
+
+
+def _warns(program: ParsedSource, node: ast.AST) -> bool:
+    return _calls(program, node, "warnings.warn", ast.Constant)
+
+
+def _calls(program: ParsedSource, node: ast.AST, path: str, kinds: type[ast.AST] | tuple[type[ast.AST], ...]) -> bool:
+    """Whether a statement calls this function with arguments of these kinds, in which nothing is called."""
+    call = node.value if isinstance(node, ast.Expr) else None
+    if not isinstance(call, ast.Call) or call.keywords or program.paths(call.func) != {path}:
+        return False
+    return all(isinstance(item, kinds) for item in call.args)
 
 
 def _names_a_fact(program: ParsedSource, node: ast.AST) -> bool:
