@@ -365,7 +365,6 @@ class Seen:
             self.elements += len(values)
             self.came_from.update({source: values.size for source in sources})
 
-
     def note_shape(self, shape: bytes) -> None:
         """Add which elements an execution stored; only as many shapes are kept as tell something."""
         if not self.is_scattered:

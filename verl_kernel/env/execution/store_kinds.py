@@ -3,9 +3,9 @@
 
 The code shows which stores may compute (`flow/origins.py`). Blocks that are followed refine this: such a store moves if
 less than an eighth of its bytes differs from what the block loaded, and it is constant if it holds one value, the same
-as in an earlier forward with other inputs, in places that do not vary. A store that was seen to hold another value is not constant later. The
-latest forward on usual inputs says whether it moves. But a store that computed on usual inputs and on far ones
-computes, because some inputs hide what it does, as numbers below 1 hide a `clamp` to 1.
+as in an earlier forward with other inputs, in places that do not vary. A store that was seen to hold another value is
+not constant later. The latest forward on usual inputs says whether it moves. But a store that computed on usual inputs
+and on far ones computes, because some inputs hide what it does, as numbers below 1 hide a `clamp` to 1.
 """
 
 from __future__ import annotations

@@ -70,4 +70,3 @@ class MovedValues(OpMode):
 
     def _origin(self, tensor: torch.Tensor) -> _Origin:
         return self._origins.get(storage_of(tensor), _Origin.CONSTANT)
-
