@@ -336,7 +336,7 @@ class Seen:
     """The first value, which all elements have if `is_single`."""
     is_single: bool = True
     shapes: set[bytes] = field(default_factory=set)
-    """Which elements it stored in an execution, relative to the first; nothing where a block did not come to it."""
+    """Where it stored in an execution, relative to the first element; nothing where a block did not come to it."""
 
     @property
     def is_scattered(self) -> bool:
@@ -429,8 +429,9 @@ class Follower:
             came_to.add(store.source)
             seen = self._follow.seen.setdefault(store.source, Seen())
             stored = numbers(values, self._kind(store))
-            shape = (store.addresses - store.addresses[0]).tobytes()
-            seen.note(values, self._sources(store, stored, loads), not stored.any(), shape)
+            # One element has no shape: data that place it, as a one-hot row's, show in how it lies in a line.
+            places = store.addresses % 64 if len(store.addresses) == 1 else store.addresses - store.addresses[0]
+            seen.note(values, self._sources(store, stored, loads), not stored.any(), places.tobytes())
         for source in self._follow.seen.keys() - came_to:
             self._follow.seen[source].note_shape(b"")
 

@@ -21,6 +21,8 @@ from verl_kernel.env.reference.roles import same_bytes
 
 _DECIDING = ("index", "indices", "mask", "condition")
 """Names of arguments that say which elements an op moves, and where to."""
+_SPARSE = -1
+"""In place of the address of a tensor whose numbers do not lie in one storage."""
 
 
 class _Origin(IntEnum):
@@ -38,7 +40,7 @@ class MovedValues(OpMode):
 
     def __init__(self, given: Sequence[torch.Tensor]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._origins = dict.fromkeys(map(storage_of, given), _Origin.GIVEN)
+        self._origins = {_SPARSE: _Origin.COMPUTED, **dict.fromkeys(map(_storage, given), _Origin.GIVEN)}
 
     def include(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> bool:
         """Whether outputs hold given values and constants only, and none is an input as it was."""
@@ -52,11 +54,10 @@ class MovedValues(OpMode):
         if not is_view(func):
             origin = self._origin_of(func, args, kwargs)
             for tensor in changed(func._schema, args, kwargs):
-                self._origins[storage_of(tensor)] = max(origin, self._origin(tensor))
-            operands = {storage_of(tensor) for tensor in tensors_in((args, kwargs))}
-            for tensor in tensors_in(result):
-                if storage_of(tensor) not in operands:  # another one's memory, freed, may have had this address
-                    self._origins[storage_of(tensor)] = origin
+                self._origins[_storage(tensor)] = max(origin, self._origin(tensor))
+            # What is new may have an address at which there was another tensor, which is gone.
+            known = {_SPARSE, *map(_storage, tensors_in((args, kwargs)))}
+            self._origins |= dict.fromkeys({*map(_storage, tensors_in(result))} - known, origin)
         return result
 
     def _origin_of(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Origin:
@@ -69,4 +70,8 @@ class MovedValues(OpMode):
         return max(map(self._origin, tensors_in(moved)), default=_Origin.CONSTANT)
 
     def _origin(self, tensor: torch.Tensor) -> _Origin:
-        return self._origins.get(storage_of(tensor), _Origin.CONSTANT)
+        return self._origins.get(_storage(tensor), _Origin.CONSTANT)
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return storage_of(tensor) if tensor.layout is torch.strided else _SPARSE
