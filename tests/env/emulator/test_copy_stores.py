@@ -31,8 +31,8 @@ KINDS = {
     "clipped": ("max.f32 %f2, %f1, 0f00000000;" + SUM, "computes"),
     "absolute": ("and.b32 %r2, %r1, 2147483647;" + SAME, "computes"),
     "absolute_in_hex": ("and.b32 %r2, %r1, 0x7FFFFFFF;" + SAME, "computes"),
-    "masked_by_a_float": ("and.b32 %r2, %r1, 0f7FFFFFFF;" + SAME, "moves"),
-    "low_half": ("and.b32 %r2, %r1, 65535;" + SAME, "moves"),
+    "low_half": ("and.b32 %r2, %r1, 65535;" + SAME, "computes"),
+    "two_in_one": ("shl.b32 %r2, %r1, 16; or.b32 %r2, %r2, %r1;" + SAME, "computes"),
     "chosen_by_data": (POSITIVE + "selp.b32 %r2, %r1, 0, %p1;" + SAME, "computes"),
     "chosen_by_place": ("setp.lt.u32 %p1, %r7, 3; selp.b32 %r2, %r1, 0, %p1;" + SAME, "moves"),
     "written_where_data_say": (POSITIVE + "mov.b32 %r2, 0; @%p1 mov.b32 %r2, %r1;" + SAME, "computes"),
@@ -46,7 +46,7 @@ KINDS = {
         "@%p1 bra LOOP;" + SAME.replace("%r2", "%r3"), "computes",
     ),
     "flag_a_branch_sets": (POSITIVE + "mov.b32 %r2, 0; @%p1 bra SKIP; mov.b32 %r2, 7;\nSKIP:\n" + SAME, "computes"),
-    "one_where_data_say": (POSITIVE + "@%p1 bra SKIP; mov.b32 %r2, 7; " + SAME + "\nSKIP:", "constant"),
+    "one_where_data_say": (POSITIVE + "@%p1 bra SKIP; mov.b32 %r2, 7; " + SAME + "\nSKIP:", "computes"),
     "copied_where_data_say": (POSITIVE + "@%p1 bra SKIP; " + SAME.replace("%r2", "%r1") + "\nSKIP:", "moves"),
     "copied_until_data_end": (
         "\nLOOP:\nld.global.b32 %r1, [%rd0]; st.global.b32 [%rd1], %r1; add.u64 %rd0, %rd0, 4; add.u64 %rd1, %rd1, 4;"
@@ -195,6 +195,16 @@ def test_more_blocks_are_followed_where_each_stores_little(last, elements):
     source[:2, :2] = (2.0, 1.0)
     body = "ld.global.f32 %f3, [%rd0+4]; max.f32 %f2, %f1, %f3; setp.eq.u32 %p1, %r7, 0; @%p1 " + SUM
     assert launched(body, source, 60)[0].elements == elements
+
+
+@pytest.mark.parametrize(("condition", "is_scattered"), [
+    (POSITIVE, True), ("setp.gt.f32 %p1, %f1, 0fFF000000;", False), ("setp.lt.u32 %p1, %r6, 3;", False),
+], ids=["data", "always", "place"])  # fmt: skip
+def test_one_value_tells_something_where_data_place_it(condition, is_scattered):
+    given = np.random.default_rng(2).standard_normal(2048).astype(np.float32)
+    seen, *_ = launched(f"{condition} mov.b32 %r2, 7; @%p1 {SAME}", given, 64)
+    assert seen.is_single
+    assert seen.is_scattered == is_scattered
 
 
 def test_the_first_blocks_are_followed_in_whatever_order():

@@ -20,7 +20,7 @@ AT_AN_END = ("variation", "loaded")
 FAR = ("variation", "computed")
 
 
-def kind(*forwards):
+def kind(*forwards, shapes=(b"",)):
     """The kind of the store after forwards that stored this: `computed`, `loaded` or a number everywhere."""
     stores = StoreClassifier()
     for stored in forwards:
@@ -29,7 +29,8 @@ def kind(*forwards):
         stores.next(np.random.default_rng(0))
         values = {"computed": OTHER, "loaded": LOADED}.get(stored)
         seen, values = Seen(), np.full(8, stored, np.float32) if values is None else values
-        seen.note(values.view(np.uint8).reshape(8, 4), ["load"] if stored == "loaded" else [], False)
+        for shape in shapes:
+            seen.note(values.view(np.uint8).reshape(8, 4), ["load"] if stored == "loaded" else [], False, shape)
         stores.end("code", Follow((), np.random.default_rng(0), {place_of(PROGRAM.instructions[STORE]): seen}))
     return stores.kinds("code", PROGRAM)[STORE]
 
@@ -56,3 +57,9 @@ def kind(*forwards):
 ])  # fmt: skip
 def test_the_latest_forward_that_says_something_counts(forwards, wanted):
     assert kind(*forwards) == wanted
+
+
+def test_one_value_here_and_there_computes():
+    """As minus infinity does where a mask's bits forbid a word; bounds cut off the last block."""
+    assert kind(7.0, 7.0, shapes=(b"whole", b"end", b"")) == "constant"
+    assert kind(7.0, 7.0, shapes=(b"a", b"b", b"c", b"d")) == "computes"

@@ -319,6 +319,8 @@ BLOCKS, _FEWEST, _ELEMENTS = 16, 2, 64
 MOST, _ALIKE = 256, 1 << 14
 """How many blocks are followed at most while a store has stored one value only, and up to how many elements: of values
 that exceed a threshold there may be one in a thousand."""
+_REGULAR = 3
+"""Shapes of a store that bounds alone decide: whole, cut off at an end, and none in a block beyond it."""
 
 
 @dataclass
@@ -333,6 +335,13 @@ class Seen:
     value: bytes | None = None
     """The first value, which all elements have if `is_single`."""
     is_single: bool = True
+    shapes: set[bytes] = field(default_factory=set)
+    """Where it stored in an execution, relative to the first element; nothing where a block did not come to it."""
+
+    @property
+    def is_scattered(self) -> bool:
+        """Whether it stores now here, now there: then one value tells something, as a mask of a row's words does."""
+        return len(self.shapes) > _REGULAR
 
     @property
     def is_silent(self) -> bool:
@@ -344,8 +353,9 @@ class Seen:
         """Return the bytes from the load that explains most: `max(a, b)` is sometimes the one, sometimes the other."""
         return max(self.came_from.values(), default=0)
 
-    def note(self, values: np.ndarray, sources: Sequence[object], is_zero: bool) -> None:
-        """Add a store: the bytes of its elements, and the load that they come from, if there is one."""
+    def note(self, values: np.ndarray, sources: Sequence[object], is_zero: bool, shape: bytes) -> None:
+        """Add a store: the bytes of its elements, the load that they come from, if there is one, and its shape."""
+        self.note_shape(shape)
         first = values[0].tobytes()
         self.value = first if self.value is None else self.value
         self.is_single = self.is_single and first == self.value and bool((values == values[0]).all())
@@ -354,6 +364,11 @@ class Seen:
             self.stored += values.size
             self.elements += len(values)
             self.came_from.update({source: values.size for source in sources})
+
+    def note_shape(self, shape: bytes) -> None:
+        """Add which elements an execution stored; only as many shapes are kept as tell something."""
+        if not self.is_scattered:
+            self.shapes.add(shape)
 
 
 @dataclass
@@ -408,11 +423,17 @@ class Follower:
     def end(self, log: BlockLog) -> None:
         """Compare the stores of a block that has ended with its loads."""
         self._block_count += 1
+        came_to = set[object]()
         for store, loads in log.stores(self._first_site, self._rows, self._follow.draw):
             values = memory_at(store.addresses, store.values.shape[1], self._rows)
+            came_to.add(store.source)
             seen = self._follow.seen.setdefault(store.source, Seen())
             stored = numbers(values, self._kind(store))
-            seen.note(values, self._sources(store, stored, loads), not stored.any())
+            # One element has no shape: data that place it, as a one-hot row's, show in how it lies in a line.
+            places = store.addresses % 64 if len(store.addresses) == 1 else store.addresses - store.addresses[0]
+            seen.note(values, self._sources(store, stored, loads), not stored.any(), places.tobytes())
+        for source in self._follow.seen.keys() - came_to:
+            self._follow.seen[source].note_shape(b"")
 
     def _sources(self, store: Access, stored: np.ndarray, loads: Sequence[Access]) -> list[object]:
         loaded = [numbers(load.values, self._kind(load)) for load in loads]

@@ -3,9 +3,9 @@
 
 The code shows which stores may compute (`flow/origins.py`). Blocks that are followed refine this: such a store moves if
 less than an eighth of its bytes differs from what the block loaded, and it is constant if it holds one value, the same
-as in an earlier forward with other inputs. A store that was seen to hold another value is not constant later. The
-latest forward on usual inputs says whether it moves. But a store that computed on usual inputs and on far ones
-computes, because some inputs hide what it does, as numbers below 1 hide a `clamp` to 1.
+as in an earlier forward with other inputs, in places that do not vary. A store that was seen to hold another value is
+not constant later. The latest forward on usual inputs says whether it moves. But a store that computed on usual inputs
+and on far ones computes, because some inputs hide what it does, as numbers below 1 hide a `clamp` to 1.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class StoreClassifier:
         # `value`: the one value that the followed blocks stored everywhere, None if there were several.
         value, earlier_value = trace.value if trace.is_single else None, self._values.get(key)
         has_earlier, self._values[key] = key in self._values, value
-        if value is not None and key not in self._varied and value == earlier_value:
+        if value is not None and key not in self._varied and value == earlier_value and not trace.is_scattered:
             return StoreClass("constant", 0.0)
         if trace.is_silent:  # zeros of zeros, as where a batch is padding: they say nothing
             return None

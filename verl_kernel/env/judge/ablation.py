@@ -4,7 +4,7 @@
 The first forward skips stores of computed values; moved (copied) values and constants are still stored. A program stays
 right if it computes in torch and a kernel only copies the result, or stores a 1 to multiply it by. If the output stays
 right, the next forward skips the moves too: a candidate that is right even then is a decoy, any other only moves data.
-If the task only asks for moving data, the first forward skips everything.
+Where moves are all that is asked for (`CandidateSession.moves_count`), the first forward skips everything.
 
 Booleans, integers and outputs that hold one number everywhere may be right by chance: uninitialised memory reads as
 true, and a store of the same value in two forwards looks constant. A program with such outputs also runs on inputs at
@@ -89,7 +89,7 @@ class Ablation:
         return self._finds_decoy()
 
     def _finds_decoy(self) -> bool:
-        if self._session.is_copying_task:  # copies are all that such a task asks for
+        if self._session.moves_count:  # copies are all that is asked for
             return self._is_right(_EVERYTHING)
         launches = [event for event in self._session.known_events if event.kind == "launch"]
         if not self._is_right(_COMPUTED):
@@ -108,7 +108,7 @@ class Ablation:
         session = self._session
         if session.ineffective or not self._is_first_runner:  # a new runner does not know what its launches store
             return
-        targets = AblationTargets.of(session.known_events, session.source, session.is_copying_task)
+        targets = AblationTargets.of(session.known_events, session.source, session.moves_count)
         for numbers in targets.groups(_MOST_GROUPS):
             if self._is_right_without(numbers):
                 session.ineffective.update(numbers)
@@ -127,7 +127,7 @@ class Ablation:
 
     def _is_right_without(self, numbers: Sequence[int]) -> bool:
         """Whether the output does not need the stores of these launches; False once a runner has ended."""
-        kept = _EVERYTHING if self._session.is_copying_task else _COMPUTED
+        kept = _EVERYTHING if self._session.moves_count else _COMPUTED
         left_out: LeftOut = {**kept, "only": list(numbers)}
         return self._is_first_runner and (self._is_right(left_out) or self._is_torchs(left_out))
 

@@ -222,7 +222,7 @@ class CandidateSession:
 
     def torch_had_the_answer(self) -> bool:
         """Tell whether torch computed the whole output in the latest forward, an ablated one (raises Verdict)."""
-        if self._ablated is None or self.is_copying_task:  # of copies torch has the answer from the start
+        if self._ablated is None or self.moves_count:  # of copies torch has the answer from the start
             return False
         samples = self.client.parse(lambda: read_samples(self.client.reply.get("samples", [])))
         return hold(samples, *self._ablated)
@@ -233,9 +233,11 @@ class CandidateSession:
         return self.client.file
 
     @property
-    def is_copying_task(self) -> bool:
-        """Whether the task only asks for moving data."""
-        return not computes(self.reference.events)
+    def moves_count(self) -> bool:
+        """Whether moves are work: the task only moves data, or computes only where to and leaves that to kernels."""
+        if not computes(self.reference.events):
+            return True
+        return self.reference.moves_values and not any(map(computes, [*self.traces, *self.other_traces]))
 
     @property
     def comparable(self) -> Comparable:
@@ -274,7 +276,7 @@ class CandidateSession:
 
     def work(self, trace: Sequence[TraceEvent]) -> OwnWork:
         """Return how much of each event of a forward is computed by the candidate's kernels."""
-        return own_work(trace, self.source, self.known_events, self.ineffective, self.is_copying_task)
+        return own_work(trace, self.source, self.known_events, self.ineffective, self.moves_count)
 
     def draw(self, number: int) -> Trial:
         """Draw fresh inputs and compute the reference's output."""

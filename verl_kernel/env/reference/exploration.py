@@ -22,6 +22,7 @@ from verl_kernel.env.ops.call import HALF
 from verl_kernel.env.reference.crashes import beyond, survives
 from verl_kernel.env.reference.jitter import jittered
 from verl_kernel.env.reference.kinds import ENDS, KINDS, Kind
+from verl_kernel.env.reference.moved_values import MovedValues
 from verl_kernel.env.reference.negligible_terms import INSENSITIVE, ineffective
 from verl_kernel.env.reference.preparation import Preparation, Traits
 from verl_kernel.env.reference.program import PROBE, ReferenceProgram
@@ -33,7 +34,7 @@ from verl_kernel.env.reference.value import Value
 from verl_kernel.env.reference.variation import Tensors, Variation, learn, sizes_of_spikes
 from verl_kernel.env.seeding import seed_of
 from verl_kernel.env.torch_modes import switched
-from verl_kernel.env.weights import Constants, copy_state, find_constants, renewed
+from verl_kernel.env.weights import Constants, copy_state, find_constants, renewed, state_of
 from verl_kernel.errors import TaskError
 
 FAILS_AT_TIMES = "fails_at_times"
@@ -151,6 +152,7 @@ def _traits(
         variation=variation,
         constants=constants,
         structured=structured,
+        moves_values=_moves_values(program, probe),
         may_crash=program.may_crash,
         adds_long_exponents=program.adds_long_exponents,
         is_switchable=_is_switchable(program, probe, expected),
@@ -316,6 +318,14 @@ def _has_room(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]], scale: float) 
         return agreement.ok or agreement.has_few
 
     return all(first.shape == second.shape and fits(first, second) for first, second in pairs)
+
+
+def _moves_values(program: ReferenceProgram, probe: Value) -> bool:
+    inputs = probe.copy()
+    moved = MovedValues([*inputs.tensors, *state_of(program.model).values()])
+    with moved:
+        output = program.forward_in_place(inputs)
+    return moved.include(output.tensors, probe.tensors)
 
 
 def _flags(program: ReferenceProgram, preparation: Preparation, probe: Value, expected: Value) -> list[str]:

@@ -25,6 +25,8 @@ class Traits:
     """Whether sizes differ between draws."""
     is_switchable: bool
     """Whether its outputs are the same, bit for bit, in train mode and in eval mode."""
+    moves_values: bool
+    """Whether its outputs are values of its inputs and weights, and it computes only which ones (`moved_values`)."""
     may_crash: bool
     """Whether integers out of range end the process (`crashes`)."""
     adds_long_exponents: bool

@@ -63,7 +63,7 @@ class Reference:
             traits.mutates_inputs,
             traits.smallest_scale,
         )
-        self.is_switchable = traits.is_switchable
+        self.is_switchable, self.moves_values = traits.is_switchable, traits.moves_values
         self.is_sized, self.input_bytes, self.output_bytes = traits.is_sized, traits.input_bytes, traits.output_bytes
         self.task_flags = traits.task_flags
         self.structured = traits.structured

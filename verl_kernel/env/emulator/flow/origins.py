@@ -11,7 +11,6 @@ determined the addresses, as in a histogram.
 
 from __future__ import annotations
 
-import re
 import weakref
 from collections import Counter
 from collections.abc import Collection, Iterable
@@ -22,7 +21,6 @@ from verl_kernel.env.emulator.flow.graph import Graph, controls, read, written
 from verl_kernel.env.emulator.ptx.program import (
     STORES,
     Address,
-    Immediate,
     Instruction,
     OperandGroup,
     PtxProgram,
@@ -49,12 +47,9 @@ _DECIDED = 8
 loop that data end would."""
 
 # Opcodes whose result is loaded bits in another register or type. A comparison of data is one of them:
-# it computes once something is selected by it.
-_MOVING = frozenset("mov cvta cvt shfl prmt selp and or shl shr bfe bfi movmatrix setp".split())
-_WITHOUT_SIGN = frozenset((0x7FFF, 0x7FFF7FFF, 0x7FFFFFFF, 0x7FFFFFFFFFFFFFFF))
-"""Masks with which `and` computes an absolute value."""
-_INTEGER = re.compile("0[xX][0-9a-fA-F]+|[1-9][0-9]*")
-"""An integer literal without a sign."""
+# it computes once something is selected by it. Logic on bits may take a number apart or put two together, and compute
+# nothing: values tell (`copy_stores`).
+_MOVING = frozenset("mov cvta cvt shfl prmt selp movmatrix setp".split())
 _MEMORY = ("shared", "local")
 """Memory of a block or lane; of its contents only the union of what is stored there is known."""
 
@@ -78,7 +73,7 @@ def stores(program: PtxProgram) -> dict[int, Kind]:
 def _classified(program: PtxProgram) -> dict[int, Kind]:
     origins = _Origins(program)
     return {
-        number: _kind(item, *origins.stored(item))
+        number: _kind(item, *origins.stored(item), origins.depends_on_data(number, item))
         for number, item in enumerate(program.instructions)
         if item.root in ("st", "red", "atom") and "global" in item.modifiers
     }
@@ -107,20 +102,15 @@ def _without_store(item: Instruction) -> Instruction:
     return replace(item, opcode="mov.b32", operands=(Register(_UNUSED), Register(_UNUSED)))
 
 
-def _kind(item: Instruction, address_origin: Origin, origin: Origin) -> Kind:
+def _kind(item: Instruction, address_origin: Origin, origin: Origin, depends_on_data: bool) -> Kind:
     # An atomic combines its operand with what others have stored there: that is arithmetic.
     is_sum = item.root in ("red", "atom") and "exch" not in item.modifiers
     if origin & (_COMPUTED | _DECIDED) or address_origin & _LOADED or (is_sum and origin):
         return "computes"
     if origin & _LOADED:
         return "moves"
-    # Neither loaded nor constant: made of the position, as an index is.
-    return "computes" if origin else "constant"
-
-
-def _is_absolute(item: Instruction) -> bool:
-    masks = (operand.text for operand in item.operands[1:] if item.root == "and" and isinstance(operand, Immediate))
-    return any(_INTEGER.fullmatch(mask) and int(mask, 0) in _WITHOUT_SIGN for mask in masks)
+    # Neither loaded nor constant: made of the position, as an index is. Where a constant is stored, data may decide.
+    return "computes" if origin or depends_on_data else "constant"
 
 
 class _Origins:
@@ -190,7 +180,7 @@ class _Origins:
         origin = self.of(item.operands[1:]) | self.of([Register(name) for name in read(item)])
         # Selecting by data computes, as `max` of two loaded values does.
         chosen = self.of(item.operands[3:4]) if item.root == "selp" else self.of([item.guard])
-        is_computed = item.root not in _MOVING or chosen & _LOADED or _is_absolute(item)
+        is_computed = item.root not in _MOVING or chosen & _LOADED
         return origin | _COMPUTED if is_computed and origin & _LOADED else origin
 
     def _add(self, name: str, origin: Origin) -> None:
