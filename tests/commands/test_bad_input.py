@@ -20,6 +20,8 @@ from tests.commands.lines import Done, assert_one_sentence, run_lines
 from tests.data import published_files as files
 from verl_kernel.cli import COMMANDS
 from verl_kernel.commands import data
+from verl_kernel.commands.sentences import sentence
+from verl_kernel.errors import ConfigError
 
 TALKS = "name a parquet file of conversations"
 TASKS = "name a parquet file of tasks, a Python file, or a folder"
@@ -327,3 +329,9 @@ def test_a_full_disk_is_no_usage_error(tmp_path: Path):
     assert done.stderr.startswith(f"Error: {tmp_path}/small/o.parquet cannot be written (File too large): free space")
     assert done.stderr.count("\n") == 1
     assert not list((tmp_path / "small").iterdir())
+
+
+def test_a_command_line_is_not_offered_null():
+    message = "kernelgym.address is 'x'; it must be an address, or null"
+    assert sentence(ConfigError(message), {"address": "--address"}) == "--address is 'x'; it must be an address"
+    assert sentence(ConfigError(message), {}) == message
