@@ -19,8 +19,7 @@ from tests.commands.bench.test_curves import write_run
 from tests.commands.lines import Done, assert_one_sentence, run_lines
 from tests.data import published_files as files
 from verl_kernel.cli import COMMANDS
-from verl_kernel.commands import data
-from verl_kernel.commands.sentences import sentence
+from verl_kernel.commands import data, sentences
 from verl_kernel.errors import ConfigError
 
 TALKS = "name a parquet file of conversations"
@@ -333,5 +332,5 @@ def test_a_full_disk_is_no_usage_error(tmp_path: Path):
 
 def test_a_command_line_is_not_offered_null():
     message = "kernelgym.address is 'x'; it must be an address, or null"
-    assert sentence(ConfigError(message), {"address": "--address"}) == "--address is 'x'; it must be an address"
-    assert sentence(ConfigError(message), {}) == message
+    assert sentences.sentence(ConfigError(message), {"address": "--address"}) == "--address is 'x'; it must be an address"
+    assert sentences.sentence(ConfigError(message), {}) == message
