@@ -332,5 +332,6 @@ def test_a_full_disk_is_no_usage_error(tmp_path: Path):
 
 def test_a_command_line_is_not_offered_null():
     message = "kernelgym.address is 'x'; it must be an address, or null"
-    assert sentences.sentence(ConfigError(message), {"address": "--address"}) == "--address is 'x'; it must be an address"
+    named = sentences.sentence(ConfigError(message), {"address": "--address"})
+    assert named == "--address is 'x'; it must be an address"
     assert sentences.sentence(ConfigError(message), {}) == message
