@@ -184,6 +184,7 @@ def test_the_way_a_body_is_sent_is_told(http):
 
 
 def test_the_page_of_requests_loads_nothing(http):
+    assert http.get("/").headers["location"] == "/docs"
     answer = http.get("/docs")
     assert answer.headers["content-type"].startswith("text/html")
     page = answer.text
