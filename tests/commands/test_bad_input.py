@@ -98,7 +98,7 @@ LINES = {
     "data rows drkernel-rl tasks.parquet --out empty": "--out empty is a folder: name a file in it, as in empty/tasks",
     "data rows drkernel-rl tasks.parquet --out /proc/y.parquet": "--out /proc/y.parquet cannot be written (",
     "data rows kernelbench cut.parquet --out o.parquet": "cut.parquet is cut off: give a checkout",
-    "data rows kernelbench tasks.parquet --levels x --out o.parquet": "--levels is 'x': give numbers with commas",
+    "data rows kernelbench tasks.parquet --levels x --out o.parquet": "--levels is 'x'; it must be numbers, as in",
     "data talks drkernel-coldstart text.parquet --out o.parquet": "text.parquet is no parquet file",
     "data split tasks.parquet --out o --val 2": "--val is 2: give a share between 0 and 1",
     "data split empty --out o": "empty is no parquet file: name a parquet file of tasks",

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
 
 from verl_kernel.bench.page.overview import ScoreRow, headlines, run_facts
@@ -37,17 +38,15 @@ def write_board(folders: Sequence[Path], path: Path) -> Path:
         templates()
         .get_template("board.html")
         .render(
-            tables=[(dict(shared), [row for _, row in sorted(rows, key=_order)]) for shared, rows in tables.items()],
+            tables=[
+                (dict(shared), [row for _, row in sorted(rows, key=itemgetter(0))]) for shared, rows in tables.items()
+            ],
             columns=columns,
             clock="; ".join(sorted({dict(shared)["times"] for shared in tables})),
             facts={"small figures": f"{CONFIDENCE:.0%} bootstrap intervals over tasks"},
         )
     )
     return pages.write_page(path, page)
-
-
-def _order(row: tuple[float, ScoreRow]) -> tuple[float, str]:
-    return row[0], row[1].name
 
 
 def _row(folder: Path) -> tuple[list[str], Facts, float, ScoreRow]:
