@@ -141,6 +141,7 @@ LINES = {
     "serve-status --address nowhere": "--address is 'nowhere'; it must be HOST:PORT, or auto",
     "serve-status --address 127.0.0.1:1": "no Ray cluster answers at 127.0.0.1:1: start a run first",
     "serve --port 0 --options none": "none does not exist: --options names",
+    "eval ref.py k.py --set disk=9": "--set names 'disk'; did you mean disk_mb? keys of kernelgym are device",
     "mcp --suite none": "--suite is 'none'; it must be cpu",
     "mcp --suite cpu --levels x": "--levels is 'x'; it must be numbers",
 }  # fmt: skip
@@ -205,6 +206,7 @@ PATHS: dict[str, tuple[str, ...]] = {
     "serve --port 0 --keys {}": (MISSING, FOLDER, FILE),
     "serve --port 0 --state {}": WRITTEN,
     "serve --port 0 --options {}": (MISSING, FOLDER, "bad.yaml"),
+    "eval ref.py k.py --options {}": (MISSING, FOLDER, "bad.yaml"),
     "mcp --suite {}": TASKS,
     "preflight --config-name=mine --config-dir={}": READ,
     "plan --config-name=mine --config-dir={}": READ,

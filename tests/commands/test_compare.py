@@ -7,7 +7,7 @@ import pytest
 
 from tests.bench.recorded import WRONG, timed, turn, write_run
 from tests.commands.lines import invoked
-from verl_kernel.figures.figures import FIGURES
+from verl_kernel.figures.figures import FIGURES, REPAIRS
 
 
 def compare(*args, exit_code=0, columns=200):
@@ -43,7 +43,7 @@ def test_json_holds_all_of_it(runs):
     assert found["times"].startswith("simulated: ")
     views = {"last turn", "best of history"}
     figures = [(one["view"], one["figure"]) for one in found["comparison"]["differences"]]
-    assert set(figures) == {(view, name) for view in views for name in FIGURES}
+    assert set(figures) == {(view, name) for view in views for name in FIGURES | REPAIRS}
     assert len(figures) == len(set(figures))
     correct = next(one for one in found["comparison"]["differences"] if one["figure"] == "correct")
     assert (correct["a"]["value"], correct["b"]["value"]) == (1.0, 0.25)
@@ -52,6 +52,41 @@ def test_json_holds_all_of_it(runs):
     assert ("b", "correct") in changed
     assert ("a", "fast@1.2") in changed
     assert ("a", "correct") not in changed
+
+
+def test_what_feedback_repairs_passes_a_gate_or_fails_it(tmp_path):
+    """One of five second answers of `none` is right, four of `short`."""
+    none, short = (
+        write_run(
+            tmp_path / name,
+            [
+                turn(task, 0, number, timed(1.1) if number == 2 and task in right else WRONG)
+                for task in "abcde"
+                for number in (1, 2)
+            ],
+            tasks=5, samples=1, turns=2,
+        )
+        for name, right in (("none", "a"), ("short", "abcd"))
+    )  # fmt: skip
+    assert "repaired" in compare(none, short, "--at-least", "repaired=0.1")
+    assert "repaired: B - A is +0.600 [" in compare(none, short, "--at-least", "repaired=0.55", exit_code=1)
+    assert "repaired: B - A is -0.600 [" in compare(short, none, "--at-least", "repaired=0", exit_code=1)
+
+
+@pytest.mark.parametrize(
+    ("goal", "sentence"),
+    [
+        ("repair=1", "--at-least is 'repair=1'; did you mean repaired?"),
+        ("correct", "--at-least is 'correct'; "),
+        ("correct=x", "'x' is no number, as in repaired=0.2"),
+    ],
+)
+def test_a_wrong_goal_is_refused_in_a_sentence(runs, goal, sentence):
+    assert sentence in compare(*runs, "--at-least", goal, exit_code=2)
+
+
+def test_a_goal_that_runs_cannot_show_is_missed(runs):
+    assert "repaired: the runs do not show it" in compare(*runs, "--at-least", "repaired=0.2", exit_code=1)
 
 
 @pytest.mark.parametrize(

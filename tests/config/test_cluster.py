@@ -76,7 +76,7 @@ def test_the_recipe_gets_overrides_that_compose(tmp_path, per_gpu, judges, gpus)
     OmegaConf.resolve(config.kernelgym)
     options = parse_options(find(config, "kernelgym")).env
     assert (options.num_judges, options.gpus_per_judge, options.cpus_per_judge) == (judges, gpus, 1.0)
-    assert options.judge_resources[0].resources == (("judge", 1.0),)
+    assert options.judge_resources == (("judge", 1.0),)
     list(check_judges(config, Machine("cuda", gpus=8)))
 
 
@@ -91,10 +91,9 @@ def test_ray_knows_the_options_that_the_script_uses():
 
 PAGE = (ROOT / "docs" / "cluster.md").read_text()
 BLOCKS = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.M | re.S)
-NAMES = [["judge"], ["accelerator_type:H100", "accelerator_type:A100"]]
 
 
-@pytest.mark.parametrize(("block", "names"), list(zip(BLOCKS, NAMES, strict=True)))
-def test_a_configuration_of_the_page_parses(block, names):
+def test_a_configuration_of_the_page_parses():
+    (block,) = BLOCKS
     options = parse_options(find(OmegaConf.create(block), "kernelgym")).env
-    assert [group.name for group in options.judge_resources] == names
+    assert options.judge_resources == (("judge", 1.0),)

@@ -8,8 +8,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-SAMPLES = 4
-"""Of a prompt: half as many as the recipe has."""
+PROMPTS, SAMPLES = 4, 4
+"""Of a step, and of a prompt: half as many as the recipe has."""
 TRAINER = (sys.executable, "-m", "verl.trainer.main_ppo", "--config-name=cpu_quickstart")
 
 
@@ -51,9 +51,12 @@ def environment(folder: Path) -> dict[str, str]:
 def command(quickstart: Path, folder: Path, *extra: str, recipe: str = "cpu_quickstart") -> list[str]:
     """A CPU recipe with the run's data and rollouts in their places, fewer samples, and without validation."""
     folders = [f"quickstart_dir={quickstart}", f"trainer.rollout_data_dir={folder}/rollouts"]
-    samples = f"actor_rollout_ref.rollout.n={SAMPLES}"
+    sizes = [
+        f"actor_rollout_ref.rollout.n={SAMPLES}", f"data.train_batch_size={PROMPTS}",
+        f"actor_rollout_ref.actor.ppo_mini_batch_size={PROMPTS}",
+    ]  # fmt: skip
     return [
-        *TRAINER[:-1], f"--config-name={recipe}", *folders, samples, "trainer.val_before_train=false",
+        *TRAINER[:-1], f"--config-name={recipe}", *folders, *sizes, "trainer.val_before_train=false",
         "trainer.test_freq=-1", *extra,
     ]  # fmt: skip
 

@@ -5,19 +5,18 @@ from statistics import mean
 
 import pytest
 
-from tests.e2e.runs import SAMPLES, command, train
+from tests.e2e.runs import PROMPTS, SAMPLES, command, train
 
 pytestmark = [*(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive), pytest.mark.timeout(7200)]
-PROMPTS, KEPT = 4, SAMPLES
+KEPT = SAMPLES
 
 
 @pytest.fixture(scope="module")
 def run(quickstart, tmp_path_factory):
     folder = tmp_path_factory.mktemp("adaptive")
     words = command(
-        quickstart, folder, "method=ada_seq_balance", f"data.train_batch_size={PROMPTS}",
-        f"actor_rollout_ref.actor.ppo_mini_batch_size={PROMPTS}", "trainer.total_training_steps=3",
-        "trainer.save_freq=-1", f"trainer.v1.sampler.sampler_kwargs.record_dir={folder}/samples",
+        quickstart, folder, "method=ada_seq_balance", "trainer.total_training_steps=3", "trainer.save_freq=-1",
+        f"trainer.v1.sampler.sampler_kwargs.record_dir={folder}/samples",
         f"algorithm.trloo.record_dir={folder}/advantages",
     )  # fmt: skip
     return train(folder, words)

@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-from tests.e2e.runs import SAMPLES, command, train
+from tests.e2e.runs import PROMPTS, SAMPLES, command, train
 
 pytestmark = [*(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive), pytest.mark.timeout(7200)]
 
@@ -40,7 +40,7 @@ def test_staleness_is_weighted_and_not_taken_for_mismatch(run):
 def test_the_sampler_judged_both_batches(run):
     for step in (1, 2):
         rows = run.rows(step)
-        assert len(rows) == 8 * SAMPLES
+        assert len(rows) == PROMPTS * SAMPLES
         assert all(len(row["turns"]) == 2 for row in rows)
         assert all(np.isfinite(row["rollout_log_probs"]).all() for row in rows)
         assert run.steps[step - 1]["kernel/correct_rate"] > 0

@@ -20,7 +20,7 @@ import ray
 from tests.advantage.oracle import naive_trloo
 from tests.e2e import weights
 from tests.e2e.losses import checkpoints
-from tests.e2e.runs import Run, command, environment
+from tests.e2e.runs import PROMPTS, Run, command, environment
 from verl_kernel.advantage.turns import ZERO_REWARD
 from verl_kernel.bench.scores import attempt, score_run
 from verl_kernel.bench.validation import read_validation
@@ -84,9 +84,9 @@ def test_a_killed_run_goes_on_with_the_data_that_come_next(run, killed):
     for number in run.numbers:
         dumped = (run.folder / "rollouts" / f"{number}.jsonl").read_text().splitlines()
         prompts = {json.loads(line)["input"] for line in dumped}
-        # The recipe does not shuffle: step k takes the k-th eight rows.
-        expected = killed.prompts[8 * (number - 1) : 8 * number]
-        assert len(prompts) == 8
+        # The recipe does not shuffle: step k takes the k-th `PROMPTS` rows.
+        expected = killed.prompts[PROMPTS * (number - 1) : PROMPTS * number]
+        assert len(prompts) == PROMPTS
         assert all(any(text in prompt for prompt in prompts) for text in expected)
 
 
@@ -113,7 +113,7 @@ def test_every_step_is_logged_with_the_kernel_metrics(run):
 
 
 def test_some_step_teaches(run):
-    """In one step of eight prompts all answers of each may be worth the same."""
+    """In one step all answers of each may be worth the same."""
     steps = [step for step in run.steps if "training/global_step" in step]
     assert any(step["critic/score/max"] > step["critic/score/min"] for step in steps)
     assert any(step["groups/zero_gradient_fraction"] < 1 for step in steps)

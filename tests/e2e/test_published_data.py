@@ -34,7 +34,8 @@ def run(quickstart, tmp_path_factory):
         quickstart, folder, f"data.train_files=[{tasks}]",
         f"data.val_files={converted(folder, 'drkernel-validation', 2)}", "data.max_prompt_length=600",
         "data.max_response_length=240", "trainer.total_training_steps=1", "trainer.save_freq=-1",
-        "actor_rollout_ref.rollout.n=2", "kernelgym.max_turns=1", f"trainer.default_local_dir={folder}/checkpoints",
+        "data.train_batch_size=8", "actor_rollout_ref.actor.ppo_mini_batch_size=8", "actor_rollout_ref.rollout.n=2",
+        "kernelgym.max_turns=1", f"trainer.default_local_dir={folder}/checkpoints",
         f"trainer.v1.sampler.sampler_kwargs.record_dir={folder}/samples",
     )  # fmt: skip
     return train(folder, words)

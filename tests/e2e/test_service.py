@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from tests.e2e.runs import SAMPLES, TRAINER, Run, command, environment, train
+from tests.e2e.runs import PROMPTS, SAMPLES, TRAINER, Run, command, environment, train
 from tests.service.serving import Started, client, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.timeout(7200)]
@@ -49,7 +49,7 @@ def judged(quickstart, tmp_path_factory):
 def test_every_answer_of_both_steps_has_a_verdict(judged):
     for step in (1, 2):
         rows = judged[0].rows(step)
-        assert len(rows) == 8 * SAMPLES
+        assert len(rows) == PROMPTS * SAMPLES
         assert all(turn["result"]["status"] != "infra_error" for row in rows for turn in row["turns"])
 
 

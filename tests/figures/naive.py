@@ -4,6 +4,7 @@
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import strategies as st
@@ -25,8 +26,11 @@ def runs(draw: st.DrawFn, most_tasks: int = 4) -> tuple[list[Attempt], RunPlan]:
     asked = RunPlan(tuple(tasks), draw(st.integers(1, 3)), draw(st.integers(1, 3)))
     attempts = []
     for task, sample in itertools.product(tasks, range(asked.samples)):
+        before = None
         for turn in range(1, 1 + draw(st.integers(0, asked.turns))):
-            attempts.append(draw(answers(task, sample, turn)))
+            after_wrong = None if before is None or before.lost else not before.correct
+            before = replace(draw(answers(task, sample, turn)), after_wrong=after_wrong)
+            attempts.append(before)
     return draw(st.permutations(attempts)), asked
 
 
@@ -81,6 +85,7 @@ def figure(name: str, answers: Sequence[Attempt]) -> float | None:
         "speedup (correct)": lambda: geometric([one.speedup for one in judged if one.correct and one.speedup]),
         "speedup (all)": lambda: geometric([(one.correct and one.speedup) or 1.0 for one in judged]),
         "roofline": lambda: mean([one.roofline for one in judged if one.correct]),
+        "repaired": lambda: mean([float(one.correct) for one in judged if one.after_wrong]),
         "SOL": lambda: mean([one.sol for one in judged if one.correct]),
     }[name]()
 

@@ -29,7 +29,7 @@ def test_the_second_line_has_the_largest_saving():
 @pytest.mark.parametrize("words", [
     "bound by device memory", "41% of its roofline", "55% of the task's roofline", "x 2: 35.1 us",
     "dram__bytes 201 MB where the task needs 134 MB", "lts__t_bytes 302 MB", "10.0 us wait for the host",
-    "SMs 132 of 132", "Waves Per SM 3.88", "Achieved Occupancy 48% of 50% (limited by registers)",
+    "SMs 132 of 132", "Waves Per SM 3.88", "places for warps taken 48% of 50% (limited by registers)",
     "168 registers, 8 B spilled, 8.19 kB shared", "line 14: load of x takes 8.0 times its sectors",
     "moved of it, and needed: x 300 MB, 100 MB", "no tensor cores: it has no tl.dot",
 ])  # fmt: skip

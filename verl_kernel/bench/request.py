@@ -23,30 +23,8 @@ from verl_kernel.option_group import OptionGroup, option_names
 from verl_kernel.reward.options import ConversationOptions
 from verl_kernel.reward.profiling import ProfilingReward
 
-_WITHOUT_EFFECT = (
-    *(
-        "device",
-        "address",
-        "address_key",
-        "reference_mode",
-        "num_judges",
-        "cpus_per_judge",
-        "gpus_per_judge",
-        "judge_resources",
-        "lock_dir",
-    ),
-    *(
-        "queue_size",
-        "reference_cache",
-        "verdict_cache",
-        "quarantine_after",
-        "quarantine_s",
-        "model_wait_s",
-        "prefilter_judges",
-        "references",
-    ),
-)
-"""Options of the gym that are recorded elsewhere in the header, or that change no verdict."""
+_RECORDED = tuple(key for key in GymOptions.judging_keys() if key not in ("device", "reference_mode"))
+"""Options of the gym that a header names; two have places of their own there."""
 _EDGE = 1 << 20
 """Bytes at either end of a model's file that its digest covers."""
 
@@ -137,9 +115,10 @@ def folder_digest(folder: Path) -> str:
 
 def _chosen(group: OptionGroup) -> dict[str, object]:
     """Return the options that differ from their defaults, as JSON values."""
-    named = {key: (getattr(group, key), getattr(type(group)(), key)) for key in option_names(type(group))}
+    keys = _RECORDED if isinstance(group, GymOptions) else option_names(type(group))
+    named = {key: (getattr(group, key), getattr(type(group)(), key)) for key in keys}
     return {
         key: list(value) if isinstance(value, tuple) else value
         for key, (value, default) in named.items()
-        if value != default and key not in _WITHOUT_EFFECT
+        if value != default
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -30,6 +31,7 @@ def clock() -> None:
 
 
 @app.command()
+@gym_options.takes_gym("gpu_profile", "compile_for", "float32", "true_size", "num_judges", "timeout")
 def validate(
     *,
     data: Annotated[
@@ -39,25 +41,18 @@ def validate(
             "folders, or parquet file with the columns reference, kernel and milliseconds."
         ),
     ],
-    gpu_profile: gym_options.GpuProfile = gym_options.USUAL["gpu_profile"],
-    compile_for: gym_options.CompileFor = gym_options.USUAL["compile_for"],
-    float32: gym_options.Float32 = gym_options.USUAL["float32"],
-    true_size: gym_options.TrueSize = gym_options.USUAL["true_size"],
-    num_judges: gym_options.NumJudges = gym_options.USUAL["num_judges"],
-    timeout: gym_options.Timeout = None,
     worst: Annotated[int, typer.Option(min=0, help="Kernels to list, those furthest off first.")] = 10,
+    gym: GymOptions,
 ) -> None:
     """Predict the times of kernels that a GPU has measured, and say how far off the predictions are."""
-    options = gym_options.chosen({**locals(), "device": "cpu", "trials": 1})
+    gym = replace(gym, device="cpu", correctness_trials=1)
     kernels = read_measured(data)
     logging.getLogger("verl_kernel").addHandler(logging.NullHandler())  # the lines hold the messages
     with own_stdout() as out:
         console = screen(out)
         rows: list[ComparedKernel] = []
         try:
-            for kernel, row in zip(
-                kernels, with_bar(_compared(kernels, options), "judging", len(kernels)), strict=True
-            ):
+            for kernel, row in zip(kernels, with_bar(_compared(kernels, gym), "judging", len(kernels)), strict=True):
                 if isinstance(row, str):
                     console.print(f"{kernel.task.task_id}, {kernel.name}: {row}", soft_wrap=True, markup=False)
                 else:
@@ -65,7 +60,7 @@ def validate(
         finally:  # what was judged before a failure of the gym, or Ctrl-C, is shown
             if rows:
                 groups = {"all": rows, **by_bound(rows)}
-                console.print(agreement_table(f"{gpu_profile}: predicted over measured", groups))
+                console.print(agreement_table(f"{gym.gpu_profile}: predicted over measured", groups))
                 console.print(kernel_table(rows, worst))
         if not rows:
             raise DataError(f"no kernel of {data} has a predicted time: the lines above say why")

@@ -38,27 +38,16 @@ FAIL_ON: dict[str, Callable[[EvalResult], bool]] = {
 """The choices of `--fail-on`, with the results that each of them means."""
 
 
+@gym_options.takes_gym(
+    *("device", "address", "address_key", "baseline", "static_check", "tolerance", "float32", "trials", "gpu_profile"),
+    *("compile_for", "memory_checks", "num_judges", "true_size", "memory_mb", "timeout"),
+)
 def command(
     *,
     reference: Annotated[str, typer.Argument(metavar="REFERENCE.py", help="Program that defines the task.")],
     kernels: Annotated[list[str], typer.Argument(metavar="KERNEL.py...", help="Candidates to judge.")],
-    device: gym_options.Device = gym_options.USUAL["device"],
-    address: gym_options.Address = None,
-    address_key: gym_options.AddressKey = None,
-    baseline: gym_options.Baseline = gym_options.USUAL["reference_mode"],
     json: Annotated[bool, typer.Option("--json", help="One EvalResult per line instead of a table.")] = False,
     seed: Annotated[int | None, typer.Option(help="Draw the same inputs in every run.")] = None,
-    static_check: gym_options.StaticCheck = gym_options.USUAL["static_check"],
-    tolerance: gym_options.Tolerance = gym_options.USUAL["tolerance"],
-    float32: gym_options.Float32 = gym_options.USUAL["float32"],
-    trials: gym_options.Trials = gym_options.USUAL["correctness_trials"],
-    gpu_profile: gym_options.GpuProfile = gym_options.USUAL["gpu_profile"],
-    compile_for: gym_options.CompileFor = gym_options.USUAL["compile_for"],
-    memory_checks: gym_options.MemoryChecks = gym_options.USUAL["memory_checks"],
-    num_judges: gym_options.NumJudges = gym_options.USUAL["num_judges"],
-    true_size: gym_options.TrueSize = gym_options.USUAL["true_size"],
-    memory_mb: gym_options.MemoryMb = gym_options.USUAL["memory_mb"],
-    timeout: gym_options.Timeout = None,
     other_sizes: Annotated[
         bool, typer.Option("--other-sizes", help="Judge right kernels at sizes that the task does not name, too.")
     ] = False,
@@ -66,28 +55,28 @@ def command(
         str, typer.Option(help="Exit with 1 if a kernel is: wrong (or refused), slow (or wrong, or not surely faster).")
     ] = "never",
     choose: Annotated[int, typer.Option(min=0, max=64, help="Name the kernel to keep, by this many more inputs.")] = 0,
+    gym: GymOptions,
 ) -> None:
     """Judge kernels against a reference program."""
-    options = gym_options.chosen(locals())
     if fail_on not in FAIL_ON:
         raise ConfigError(
             f"--fail-on is {fail_on!r}; {nearest(fail_on, FAIL_ON)}it must be one of {', '.join(FAIL_ON)}"
         )
-    if options.address is not None and (choose or seed is not None):
+    if gym.address is not None and (choose or seed is not None):
         name = "--choose" if choose else "--seed"
-        raise ConfigError(f"{name} is given, but the service at {options.address} draws the inputs: leave {name} out")
+        raise ConfigError(f"{name} is given, but the service at {gym.address} draws the inputs: leave {name} out")
     results: list[EvalResult] = []
     logging.getLogger("verl_kernel").addHandler(logging.NullHandler())  # the results or the error hold the messages
     with own_stdout() as out:
         keep_line = ""
         try:
-            verdicts = _evaluate(reference, kernels, options, seed, other_sizes)
+            verdicts = _evaluate(reference, kernels, gym, seed, other_sizes)
             for result in with_bar(verdicts, "judging", len(kernels)):
                 results.append(result)
                 if json:
                     out.write(result.model_dump_json() + "\n")
                     out.flush()
-            keep_line = _kernel_to_keep(reference, results, options, choose, seed) if choose else ""
+            keep_line = _kernel_to_keep(reference, results, gym, choose, seed) if choose else ""
         except KeyboardInterrupt:
             _show(reference, results, out, json)
             typer.echo(f"Interrupted: {len(results)} of {counted(len(kernels), 'kernel')} judged.", err=True)

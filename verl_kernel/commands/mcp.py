@@ -14,9 +14,14 @@ import typer
 
 from verl_kernel.commands import gym_options
 from verl_kernel.commands.eval import own_stdout
+from verl_kernel.env import GymOptions
 from verl_kernel.errors import ConfigError
 
 
+@gym_options.takes_gym(
+    *("device", "address", "address_key", "baseline", "static_check", "tolerance", "float32", "trials", "gpu_profile"),
+    *("compile_for", "memory_checks", "true_size", "timeout"),
+)
 def command(
     *,
     suite: Annotated[str, typer.Option(help="Tasks: cpu, kernelbench:PATH, FILE.parquet, or a FOLDER of references.")],
@@ -26,23 +31,9 @@ def command(
         bool, typer.Option("--http", help="Serve over HTTP on 127.0.0.1 in place of standard input.")
     ] = False,
     port: Annotated[int, typer.Option(help="Port of --http.")] = 8009,
-    device: gym_options.Device = gym_options.USUAL["device"],
-    address: gym_options.Address = None,
-    address_key: gym_options.AddressKey = None,
-    baseline: gym_options.Baseline = gym_options.USUAL["reference_mode"],
-    static_check: gym_options.StaticCheck = gym_options.USUAL["static_check"],
-    tolerance: gym_options.Tolerance = gym_options.USUAL["tolerance"],
-    float32: gym_options.Float32 = gym_options.USUAL["float32"],
-    trials: gym_options.Trials = gym_options.USUAL["correctness_trials"],
-    gpu_profile: gym_options.GpuProfile = gym_options.USUAL["gpu_profile"],
-    compile_for: gym_options.CompileFor = gym_options.USUAL["compile_for"],
-    memory_checks: gym_options.MemoryChecks = gym_options.USUAL["memory_checks"],
-    true_size: gym_options.TrueSize = gym_options.USUAL["true_size"],
-    timeout: gym_options.Timeout = None,
+    gym: GymOptions,
 ) -> None:
     """Give coding agents tools: tasks, trials on public inputs, profiles, submissions."""
-    arguments = locals()
-    options = gym_options.chosen(arguments)
     try:
         import mcp  # noqa: F401  before anything expensive starts
     except ModuleNotFoundError as exc:
@@ -60,8 +51,8 @@ def command(
     with (
         own_stdout() as out,  # the protocol's alone
         redirect_stdout(out),
-        LocalPool(public_options(options), PUBLIC_SEED) as public,
-        open_gym(options, None) as judges,
+        LocalPool(public_options(gym), PUBLIC_SEED) as public,
+        open_gym(gym, None) as judges,
     ):
         server = make_server(Toolbox(tasks, public, judges, submissions))
         if http:

@@ -22,30 +22,24 @@ from verl_kernel.env import EvalResult, EvalStatus, GymOptions, Task
 from verl_kernel.errors import DataError, EnvironmentNotReady, InfraError, TaskError
 
 
+@gym_options.takes_gym(*("device", "float32", "trials", "gpu_profile", "compile_for", "true_size", "timeout"))
 def command(
     *,
     reference: Annotated[str, typer.Argument(metavar="REFERENCE.py", help="Program that defines the task.")],
     kernel: Annotated[str, typer.Argument(metavar="KERNEL.py", help="Candidate to profile.")],
     page: Annotated[Path | None, typer.Option(help="Write the long form there, an HTML page.")] = None,
     json: Annotated[bool, typer.Option("--json", help="The EvalResult with its profile instead of lines.")] = False,
-    device: gym_options.Device = gym_options.USUAL["device"],
     seed: Annotated[int | None, typer.Option(help="Draw the same inputs in every run.")] = None,
-    float32: gym_options.Float32 = gym_options.USUAL["float32"],
-    trials: gym_options.Trials = gym_options.USUAL["correctness_trials"],
-    gpu_profile: gym_options.GpuProfile = gym_options.USUAL["gpu_profile"],
-    compile_for: gym_options.CompileFor = gym_options.USUAL["compile_for"],
-    true_size: gym_options.TrueSize = gym_options.USUAL["true_size"],
-    timeout: gym_options.Timeout = None,
+    gym: GymOptions,
 ) -> None:
     """Say what bounds each kernel, and which change would save most."""
-    options = gym_options.chosen(locals())
     if page is not None:
         check_file(page, "--page")
     logging.getLogger("verl_kernel").addHandler(logging.NullHandler())  # the lines or the error hold the messages
     with own_stdout() as out:
         try:
             task, source = Task(read_source(reference), task_id=Path(reference).stem), read_source(kernel)
-            result = _judged(task, source, kernel, options, seed)
+            result = _judged(task, source, kernel, gym, seed)
         except (TaskError, EnvironmentNotReady) as exc:
             raise type(exc)(about_reference(exc, reference)) from exc
         _refuse(result, kernel)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, get_args
 from annotated_types import Interval, Predicate
 
 from verl_kernel.env.gpus import GpuName, gpu_named
-from verl_kernel.env.judge_groups import parse_groups
+from verl_kernel.env.judge_resources import parse_resources
 from verl_kernel.errors import ConfigError
 from verl_kernel.option_group import OptionGroup, in_words, nearest, option_names
 
@@ -29,54 +29,16 @@ TargetName = Literal["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", "gf
 _TARGETS = f"one of off, {', '.join(get_args(TargetName))}, or a list of targets, as in [sm_90, gfx942]"
 
 
-_OF_A_POOL = (
-    *("address", "address_key", "num_judges", "cpus_per_judge", "gpus_per_judge", "judge_resources", "model_wait_s"),
-    *("lock_dir", "queue_size", "quarantine_after", "quarantine_s", "reference_cache", "verdict_cache"),
-    *("prefilter_judges", "require_isolation", "references"),
-)
-"""Keys that change no verdict."""
-
-
 def _is_url(value: object) -> bool:
     return isinstance(value, str) and value.startswith(("http://", "https://")) and "/" not in value.split("://")[1]
 
 
 @dataclass(frozen=True)
-class GymOptions(OptionGroup):
-    """The options that say how candidates are judged, and by how many judges.
-
-    Raises:
-        ConfigError: a value is out of its range; the message names `kernelgym.<key>`.
-    """
-
-    NODE = "kernelgym"
+class JudgingRules(OptionGroup):
+    """How a candidate is judged: its verdict, times and flags depend on every key."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """`cpu` (docs/emulator.md, simulated clock), `cuda`, or `auto`: CUDA if there is a GPU."""
-    address: Annotated[str, Predicate(_is_url), "an address as in http://judges:8008"] | None = None
-    """Address of a service (`verl-kernel serve`) whose judges judge, by the same options; null starts judges here."""
-    address_key: str | None = None
-    """File that holds an API key of that service; null sends none."""
-    num_judges: Annotated[int, Interval(ge=1)] = 1
-    """Judges of the pool; each judges one candidate at a time."""
-    cpus_per_judge: Annotated[float, Interval(ge=0)] = 1.0
-    """CPUs that a judge asks Ray for."""
-    gpus_per_judge: Annotated[float, Interval(ge=0)] = 0.0
-    """Share of a GPU that a judge asks Ray for; 0 for none."""
-    judge_resources: Any = None
-    """Further Ray resources of each judge, as in `{rack_a: 1}`, or groups of judges, as in
-    `[{resources: {rack_a: 1}, num_judges: 4}, ...]`."""
-    model_wait_s: Annotated[float, Interval(ge=0)] = 60.0
-    """Seconds that a prompt waits while all judges of its GPU model are down; then another model takes it over."""
-    require_idle_gpu: bool = False
-    """Refuse to measure times while a process other than a judge's uses the GPU, or if that cannot be found out."""
-    lock_dir: Annotated[
-        str, Predicate(os.path.isabs), "the full path of a folder, the same for all judges of a machine"
-    ] = "/tmp"
-    """Folder of the locks by which all judges of a machine, of all users, share its GPUs."""
-    references: Literal["trusted", "jailed"] = "trusted"
-    """`trusted`: references run in the judges' processes. `jailed`, for tasks of others, as `verl-kernel serve` has it:
-    each task has a judge of its own in a jail, which can change the verdicts on that task only (docs/operating.md)."""
     static_check: Literal["strict", "coverage", "off"] = "coverage"
     """How much the static gate refuses from a candidate's text alone (docs/judging.md)."""
     tolerance: Literal["scaled", "parity"] = "scaled"
@@ -124,6 +86,19 @@ class GymOptions(OptionGroup):
     timing_noise: Annotated[float, Interval(ge=0)] = 0.0
     """Noise in a simulated clock's times of a training, for studies: standard deviation of the logarithm of each call's
     factor. `speedup` and `speedup_low` then come from several noisy calls, as on a GPU."""
+    require_idle_gpu: bool = False
+    """Refuse to measure times while a process other than a judge's uses the GPU, or if that cannot be found out."""
+    prefilter: Literal["off", "cpu"] = "off"
+    """`cpu`: workers without a GPU judge each candidate first; those that they refuse take no GPU time."""
+    prefilter_speedup: Annotated[float, Interval(gt=0)] | None = None
+    """Right candidates whose predicted speedup surely lies below this take no GPU time either, and have no time; where
+    its interval reaches this, a GPU decides. With null, a GPU times all right candidates."""
+
+
+@dataclass(frozen=True)
+class CandidateLimits(OptionGroup):
+    """What a candidate and a reference may take: more is a verdict of its own."""
+
     load_timeout_s: Annotated[float, Interval(ge=0.1)] = 20.0
     """Limit for loading a candidate. This and the next two limits count the time that a process runs or sleeps, not its
     waiting for a free core or for the compilation of its kernels."""
@@ -131,6 +106,35 @@ class GymOptions(OptionGroup):
     """Limit for all forwards of a candidate together."""
     reference_timeout_s: Annotated[float, Interval(ge=0.1)] = 60.0
     """Limit for the reference: its import and all its forwards; once more for its compilation by `torch.compile`."""
+    memory_mb: Annotated[int, Interval(ge=1)] = 4096
+    """Memory that a candidate's process may take."""
+    disk_mb: Annotated[int, Interval(ge=1)] = 256
+    """Disk space for what a candidate writes to its folder and prints; each file counts as at least 16 kB."""
+    max_source_kb: Annotated[int, Interval(ge=1)] = 100
+    """Longest source of a candidate."""
+
+
+@dataclass(frozen=True)
+class PoolOptions(OptionGroup):
+    """Where judging takes place, by how many judges, and what is kept: no key changes a verdict."""
+
+    num_judges: Annotated[int, Interval(ge=1)] = 1
+    """Judges of the pool; each judges one candidate at a time."""
+    cpus_per_judge: Annotated[float, Interval(ge=0)] = 1.0
+    """CPUs that a judge asks Ray for."""
+    gpus_per_judge: Annotated[float, Interval(ge=0)] = 0.0
+    """Share of a GPU that a judge asks Ray for; 0 for none."""
+    judge_resources: Any = None
+    """Further Ray resources of each judge, as in `{rack_a: 1}`."""
+    address: Annotated[str, Predicate(_is_url), "an address as in http://judges:8008"] | None = None
+    """Address of a service (`verl-kernel serve`) whose judges judge, by the same options; null starts judges here."""
+    address_key: str | None = None
+    """File that holds an API key of that service; null sends none."""
+    references: Literal["trusted", "jailed"] = "trusted"
+    """`trusted`: references run in the judges' processes. `jailed`, for tasks of others, as `verl-kernel serve` has it:
+    each task has a judge of its own in a jail, which can change the verdicts on that task only (docs/operating.md)."""
+    require_isolation: Annotated[tuple[str, ...], "a list of names, as in [seccomp]"] = ()
+    """Mechanisms of isolation without which nothing is evaluated."""
     queue_size: Annotated[int, Interval(ge=1)] = 1024
     """Requests that may wait for a judge; callers of further requests wait for a place in the queue."""
     quarantine_after: Annotated[int, Interval(ge=1)] = 3
@@ -142,21 +146,23 @@ class GymOptions(OptionGroup):
     verdict_cache: str | None = None
     """Folder in which judges keep verdicts across runs, on a simulated clock only: equal answers are judged once. With
     null, they are judged again in every step."""
-    prefilter: Literal["off", "cpu"] = "off"
-    """`cpu`: workers without a GPU judge each candidate first; those that they refuse take no GPU time."""
-    prefilter_speedup: Annotated[float, Interval(gt=0)] | None = None
-    """Right candidates whose predicted speedup surely lies below this take no GPU time either, and have no time; where
-    its interval reaches this, a GPU decides. With null, a GPU times all right candidates."""
     prefilter_judges: Annotated[int, Interval(ge=1)] = 4
     """Number of workers of the prefilter, each with `cpus_per_judge`."""
-    memory_mb: Annotated[int, Interval(ge=1)] = 4096
-    """Memory that a candidate's process may take."""
-    disk_mb: Annotated[int, Interval(ge=1)] = 256
-    """Disk space for what a candidate writes to its folder and prints; each file counts as at least 16 kB."""
-    max_source_kb: Annotated[int, Interval(ge=1)] = 100
-    """Longest source of a candidate."""
-    require_isolation: Annotated[tuple[str, ...], "a list of names, as in [seccomp]"] = ()
-    """Mechanisms of isolation without which nothing is evaluated."""
+    lock_dir: Annotated[
+        str, Predicate(os.path.isabs), "the full path of a folder, the same for all judges of a machine"
+    ] = "/tmp"
+    """Folder of the locks by which all judges of a machine, of all users, share its GPUs."""
+
+
+@dataclass(frozen=True)
+class GymOptions(PoolOptions, CandidateLimits, JudgingRules):
+    """The options that say how candidates are judged, and by how many judges.
+
+    Raises:
+        ConfigError: a value is out of its range; the message names `kernelgym.<key>`.
+    """
+
+    NODE = "kernelgym"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -186,7 +192,7 @@ class GymOptions(OptionGroup):
         for key in FILES:  # resolve relative paths here: judges run in a different folder
             if (path := getattr(self, key)) is not None:
                 object.__setattr__(self, key, str(Path(path).absolute()))
-        object.__setattr__(self, "judge_resources", parse_groups(self.judge_resources, self.num_judges))
+        object.__setattr__(self, "judge_resources", parse_resources(self.judge_resources))
         self._name_targets()
 
     def _refuse_sharing(self) -> None:
@@ -218,7 +224,7 @@ class GymOptions(OptionGroup):
     @classmethod
     def judging_keys(cls) -> tuple[str, ...]:
         """Return the keys on which verdicts depend; the others say where, and by how many judges."""
-        return tuple(key for key in option_names(cls) if key not in _OF_A_POOL)
+        return option_names(JudgingRules) + option_names(CandidateLimits)
 
     @property
     def targets(self) -> tuple[str, ...]:

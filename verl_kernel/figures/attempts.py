@@ -72,6 +72,8 @@ class Attempt:
     """Whether its program's normal form is not in the cold start; None without a program, or if it was not measured."""
     novel_bytes: bool | None = None
     """The same of its program's bytes."""
+    after_wrong: bool | None = None
+    """Whether the answer before it in its sample was wrong; None of a first answer, and after a lost one."""
     predicted_low: float | None = None
     """Lower end of the interval of a predicted speedup; None if it was measured, or is unknown."""
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from verl_kernel.errors import DataError
 from verl_kernel.figures.attempts import Attempt, RunPlan
 from verl_kernel.figures.bootstrap import Bootstrap
-from verl_kernel.figures.figures import CRITERIA, FIGURES, Ratio, ratio
+from verl_kernel.figures.figures import CRITERIA, Ratio, known_figures, ratio
 from verl_kernel.figures.record import Estimate, FrozenRecord, View
 from verl_kernel.figures.views import best_of_history, last_turn, samples_of
 
@@ -89,7 +89,7 @@ def compare(a: Side, b: Side, bootstrap: Bootstrap | None = None) -> FigureCompa
         differences=tuple(
             difference(figure, view, ratio(figure, a_answers, tasks), ratio(figure, b_answers, tasks), bootstrap)
             for view, a_answers, b_answers in views
-            for figure in FIGURES
+            for figure in known_figures([*ours.last, *theirs.last], max(a.plan.turns, b.plan.turns))
         ),
         changes=tuple(
             change

@@ -79,6 +79,13 @@ FIGURES = {
     "SOL": Figure("mean SOL score over correct answers", _sol),
 }
 """All figures by name, in the order of display."""
+REPAIRS = {
+    "repaired": Figure(
+        "share of right answers among those that follow a wrong one",
+        lambda attempt: float(attempt.correct) if attempt.after_wrong else None,
+    ),
+}
+"""Figures by name that exist only where a run has several turns."""
 NOVELTY = {
     "novel": Figure("share of programs whose normal form is not in the cold start", lambda attempt: attempt.novel),
     "novel (bytes)": Figure(
@@ -90,6 +97,7 @@ NOVELTY = {
     ),
 }
 """Figures by name that exist only where a run was compared with a cold start."""
+EVERY = FIGURES | REPAIRS | NOVELTY
 CRITERIA = ("correct", *_fast())
 """Figures that an answer either scores or not, and that are useful as a criterion for pass@k."""
 
@@ -117,14 +125,15 @@ class Ratio:
         return np.exp(mean) if self.is_geometric else mean
 
 
-def known_figures(answers: Sequence[Attempt]) -> dict[str, Figure]:
-    """Return the figures that can be computed over some answers."""
-    return FIGURES | (NOVELTY if any(attempt.novel is not None for attempt in answers) else {})
+def known_figures(answers: Sequence[Attempt], turns: int) -> dict[str, Figure]:
+    """Return the figures that can be computed over some answers of a run of so many turns."""
+    has_cold_start = any(attempt.novel is not None for attempt in answers)
+    return FIGURES | (REPAIRS if turns > 1 else {}) | (NOVELTY if has_cold_start else {})
 
 
 def ratio(name: str, answers: Sequence[Attempt], tasks: Sequence[str]) -> Ratio:
     """Return a figure over answers, by task; lost answers count in no figure."""
-    figure, index = (FIGURES | NOVELTY)[name], {task: number for number, task in enumerate(tasks)}
+    figure, index = EVERY[name], {task: number for number, task in enumerate(tasks)}
     sums, counts = np.zeros(len(tasks)), np.zeros(len(tasks))
     for attempt in answers:
         part = None if attempt.lost else figure.part(attempt)

@@ -148,7 +148,7 @@ def _occupancy(launch: LaunchProfile) -> str:
     parts = [
         f"SMs {launch.sms} of {launch.gpu_sms}",
         f"Waves Per SM {launch.waves:.2f}",
-        f"Achieved Occupancy {share(launch.occupancy)} of {launch.theoretical_occupancy:.0%}",
+        f"places for warps taken {share(launch.occupancy)} of {launch.theoretical_occupancy:.0%}",
     ]
     if launch.limit is not None:
         parts[-1] += f" (limited by {launch.limit})"

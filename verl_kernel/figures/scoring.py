@@ -81,7 +81,7 @@ def score(attempts: Sequence[Attempt], plan: RunPlan, bootstrap: Bootstrap | Non
     plan.refuse_others(attempts)
     bootstrap = bootstrap or Bootstrap()
     samples = samples_of(attempts, plan)
-    scorer = _Scorer(samples, bootstrap)
+    scorer = _Scorer(samples, plan.turns, bootstrap)
     turns = range(1, plan.turns + 1)
     return Scores(
         tasks=len(plan.tasks),
@@ -114,9 +114,9 @@ def novel_best(attempts: Sequence[Attempt], bootstrap: Bootstrap | None = None) 
 class _Scorer:
     """Computes figures of parts of a run."""
 
-    def __init__(self, samples: Samples, bootstrap: Bootstrap) -> None:
+    def __init__(self, samples: Samples, turns: int, bootstrap: Bootstrap) -> None:
         self._samples, self._bootstrap = samples, bootstrap
-        self._figure_names = known_figures([attempt for answers in samples.values() for attempt in answers])
+        self._figure_names = known_figures([answer for answers in samples.values() for answer in answers], turns)
 
     def views(self, tasks: Sequence[PlannedTask], turns: Sequence[int]) -> Views:
         """Return the three views of some tasks, until the last of some turns."""

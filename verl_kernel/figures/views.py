@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import pairwise
 
 from verl_kernel.figures.attempts import Attempt, RunPlan, best
 
@@ -20,7 +22,16 @@ def samples_of(attempts: Sequence[Attempt], plan: RunPlan) -> Samples:
     for attempt in sorted(attempts, key=lambda attempt: attempt.turn):
         by_sample[attempt.task, attempt.sample].append(attempt)
     keys = ((task.task, sample) for task in plan.tasks for sample in range(plan.samples))
-    return {key: by_sample[key] for key in keys}
+    return {key: _in_turn(by_sample[key]) for key in keys}
+
+
+def _in_turn(history: Sequence[Attempt]) -> list[Attempt]:
+    """Return a sample's answers, each with whether the one before it was wrong."""
+    following = [
+        replace(attempt, after_wrong=None if before.lost else not before.correct)
+        for before, attempt in pairwise(history)
+    ]
+    return [*history[:1], *following]
 
 
 def all_answers(samples: Samples, turns: Sequence[int]) -> list[Attempt]:

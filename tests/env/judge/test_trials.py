@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from tests.env.programs import HONEST, REFERENCE, candidate
 from verl_kernel.env import KINDS, EvalStatus, GymOptions, Task, TrialChoice
 from verl_kernel.env.judge.trials.plan import TrialPlan
-from verl_kernel.env.pool.scheduling.scheduler import Pin
 from verl_kernel.env.pool.verdict_cache import verdict_key
 from verl_kernel.env.reference.kinds import ENDS
 from verl_kernel.env.request import EvalRequest
@@ -136,10 +135,10 @@ def test_a_file_of_something_else_is_refused(tmp_path):
 
 
 def test_verdicts_are_shared_only_where_judged_alike():
-    pin, request = Pin(), EvalRequest(TASK, HONEST, step=1)
+    request = EvalRequest(TASK, HONEST, step=1)
     held_out = EvalRequest(TASK, HONEST, validate=True, step=1)
-    assert verdict_key(request, pin) == verdict_key(held_out, pin) == verdict_key(request, pin, True)
-    assert verdict_key(held_out, pin, True) != verdict_key(request, pin, True)
+    assert verdict_key(request) == verdict_key(held_out) == verdict_key(request, True)
+    assert verdict_key(held_out, True) != verdict_key(request, True)
 
 
 SURVEYED = ("drawn", "large", "varied", "drawn")

@@ -83,11 +83,10 @@ async def test_one_judge_that_starts_is_enough_to_begin():
 
 async def test_what_the_pool_knows_is_added_to_every_answer():
     judge = Actor(InfraError("boom"))
-    judge.place = judge.place._replace(group="a")
     async with pool(judge) as dispatcher:
         first = await dispatcher.judge(EvalRequest(TASK, "x", step=1), lost=2)
         again = await dispatcher.judge(EvalRequest(TASK, "x", step=1))
-    assert first.env == again.env == {"judged_on": "gpu", "judge_group": "a"}
+    assert first.env == again.env == {"judged_on": "gpu"}
     assert first.task_hash == again.task_hash == TASK.text_hash
     assert (first.attempts, again.attempts) == (4, 2)
     assert first.queue_seconds == again.queue_seconds > 0

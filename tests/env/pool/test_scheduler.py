@@ -1,17 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who gets which judge, and one GPU model per prompt."""
+"""Who gets which judge."""
 
 import asyncio
 
 import pytest
 
-from tests.env.programs import REFERENCE
 from tests.env.waiting import soon
-from verl_kernel.env import Task
-from verl_kernel.env.pool.scheduling.scheduler import CHANGED, JudgeScheduler, Pin, Pins, Ticket
+from verl_kernel.env.pool.scheduling.scheduler import JudgeScheduler, Ticket
 from verl_kernel.errors import InfraError
-
-TASK, OTHER = Task(REFERENCE), Task(REFERENCE + "\n# other\n")
 
 
 async def settle():
@@ -71,74 +67,3 @@ async def test_a_pool_without_judges_says_so_to_everyone():
     for request in (waiting, scheduler.acquire(Ticket())):
         with pytest.raises(InfraError, match="no device"):
             await request
-
-
-def two_models(**options):
-    scheduler = JudgeScheduler(["a", "b"], down=True, **options)
-    scheduler.up("a", "h100")
-    scheduler.up("b", "a100")
-    return scheduler
-
-
-async def test_quarantine_never_takes_the_last_judge_of_a_model():
-    scheduler, ticket = two_models(quarantine_after=1, quarantine_s=60), Ticket()
-    assert scheduler.note_failure("a") == 0.0
-    assert scheduler.states() == ["free", "free"]
-    assert await scheduler.acquire(ticket) == "a"
-    scheduler.release("a")
-    assert await scheduler.acquire(ticket.again("a")) == "a"
-
-
-async def test_a_model_is_lost_when_its_last_judge_stays_away():
-    scheduler, ticket = two_models(model_wait_s=0.02), Ticket()
-    assert await scheduler.acquire(ticket) == "a"
-    scheduler.down("a")
-    scheduler.release("a")
-    scheduler.up("a", "h100")  # in time
-    await asyncio.sleep(0.05)
-    waiting = [asyncio.ensure_future(scheduler.acquire(Ticket(pin=ticket.pin))) for _ in range(2)]
-    await settle()
-    assert [request.done() for request in waiting] == [True, False]
-    scheduler.drain("a", True)
-    await asyncio.sleep(0.05)
-    assert not waiting[1].done()
-    assert scheduler.states() == ["draining", "free"]  # it still serves its last
-    scheduler.release("a")
-    assert scheduler.states() == ["drained", "free"]
-    assert await asyncio.wait_for(waiting[1], 300) == "b"
-    assert ticket.pin.model == "a100"
-
-
-def test_a_prompt_is_a_task_in_a_step():
-    pins = Pins()
-    assert pins.of(TASK, 1) is pins.of(Task(REFERENCE, task_id="alias"), 1)
-    assert len({id(pins.of(task, step)) for task in (TASK, OTHER) for step in (None, 1, 2)}) == 6
-
-
-def test_the_pins_used_least_recently_are_forgotten():
-    pins = Pins(capacity=2)
-    one, two = pins.of(TASK, 1), pins.of(TASK, 2)
-    assert pins.of(TASK, 1) is one
-    pins.of(TASK, 3)
-    assert pins.of(TASK, 1) is one
-    assert pins.of(TASK, 2) is not two
-
-
-def test_a_change_of_model_is_told_where_another_has_judged():
-    pin = Pin()
-    pin.take("h100")
-    pin.take("a100")  # before anything was judged
-    assert pin.note("a100") == {}
-    assert pin.note("a100") == {}
-    pin.take("l40")
-    assert pin.note("l40") == {CHANGED: "a100"}
-    pin.take("b200")
-    assert pin.note("b200") == {CHANGED: "l40"}
-
-
-def test_a_late_answer_from_the_old_model_counts():
-    pin = Pin()
-    pin.take("h100")
-    pin.take("a100")  # while a judge of h100 is still at work
-    assert pin.note("h100") == {}
-    assert pin.note("a100") == {CHANGED: "h100"}

@@ -10,7 +10,7 @@ from verl_kernel.bench.page.texts import UNKNOWN, estimate, finite
 from verl_kernel.bench.records import BenchTurn, RunHeader
 from verl_kernel.bench.score_tables import VIEWS
 from verl_kernel.bench.scores import baseline
-from verl_kernel.figures.figures import FIGURES, NOVELTY
+from verl_kernel.figures.figures import EVERY
 from verl_kernel.figures.record import Estimate, Figures, Scores, View, Views
 from verl_kernel.reporting.charts import Chart, Curve, Point, chart, round_marks
 
@@ -114,8 +114,7 @@ def all_figures(scores: Scores) -> list[ScoreRow]:
     """Return every figure that is known in some view, with a cell for each of `VIEWS`."""
     views = [scores.overall.view(view) for view in VIEWS]
     rows = [
-        ScoreRow(name, figure.meaning, tuple(_cell(view, name) for view in views))
-        for name, figure in (FIGURES | NOVELTY).items()
+        ScoreRow(name, figure.meaning, tuple(_cell(view, name) for view in views)) for name, figure in EVERY.items()
     ]
     return [row for row in rows if any(text != UNKNOWN for text, _ in row.cells)]
 

@@ -33,6 +33,10 @@ CHECK_FAILED = 1
 """Exit code if a reference fails its own check."""
 
 
+@gym_options.takes_gym(
+    *("device", "address", "address_key", "baseline", "num_judges", "static_check", "tolerance", "float32", "trials"),
+    *("gpu_profile", "compile_for", "memory_checks", "true_size", "memory_mb", "timeout"),
+)
 def command(
     *,
     suite: Annotated[
@@ -74,27 +78,12 @@ def command(
     requests: Annotated[int, typer.Option(help="Requests in flight at a time.")] = 16,
     retries: Annotated[int, typer.Option(min=0, help="Further attempts at a request, with growing pauses.")] = 6,
     request_timeout: Annotated[float, typer.Option(min=1.0, help="Seconds for one answer.")] = 600.0,
-    device: gym_options.Device = gym_options.USUAL["device"],
-    address: gym_options.Address = None,
-    address_key: gym_options.AddressKey = None,
-    baseline: gym_options.Baseline = gym_options.USUAL["reference_mode"],
-    num_judges: gym_options.NumJudges = gym_options.USUAL["num_judges"],
-    static_check: gym_options.StaticCheck = gym_options.USUAL["static_check"],
-    tolerance: gym_options.Tolerance = gym_options.USUAL["tolerance"],
-    float32: gym_options.Float32 = gym_options.USUAL["float32"],
-    trials: gym_options.Trials = gym_options.USUAL["correctness_trials"],
-    gpu_profile: gym_options.GpuProfile = gym_options.USUAL["gpu_profile"],
-    compile_for: gym_options.CompileFor = gym_options.USUAL["compile_for"],
     name_targets: Annotated[
         bool, typer.Option("--name-targets", help="Name in our own prompts the GPUs of --compile-for.")
     ] = False,
-    memory_checks: gym_options.MemoryChecks = gym_options.USUAL["memory_checks"],
-    true_size: gym_options.TrueSize = gym_options.USUAL["true_size"],
-    memory_mb: gym_options.MemoryMb = gym_options.USUAL["memory_mb"],
     reward: Annotated[
         list[str] | None, typer.Option(help="An option of kernelgym.reward, as variant=weighted; may be repeated.")
     ] = None,
-    timeout: gym_options.Timeout = None,
     cold_start: Annotated[
         Path | None, typer.Option(help="Parquet of the cold start's conversations: show how much is not in it.")
     ] = None,
@@ -103,6 +92,7 @@ def command(
     ] = False,
     everything: Annotated[bool, typer.Option("--all", help="Print all figures, by turn and group too.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Scores as one JSON object instead of tables.")] = False,
+    gym: GymOptions,
 ) -> None:
     """Measure a model on a suite; the same command continues an unfinished run."""
     args = dict(locals())
@@ -155,7 +145,7 @@ def _self_check(args: dict[str, Any]) -> int:
 
     if any(args[key] is not None for key in ("base_url", "vllm", "kernels")):
         raise ConfigError("--self-check asks no model: leave --base-url, --vllm and --kernels out")
-    gym, levels = _gym(args), gym_options.read_levels(args["levels"])
+    gym, levels = args["gym"], gym_options.read_levels(args["levels"])
     if args["out"] is not None:
         make_folder(args["out"])
     suite = _suite(args, levels, gym)
@@ -176,7 +166,7 @@ def _request(args: dict[str, Any], temperature: float) -> Request:
     from verl_kernel.reward.options import refuse_profile
 
     chosen = {key: args[key] for key in option_names(BenchOptions) if args[key] is not None}
-    options, gym = BenchOptions(**chosen), _gym(args)
+    options, gym = BenchOptions(**chosen), args["gym"]
     refuse_profile(options, gym)
     reward, levels, model = (
         _reward(args["reward"] or [], gym),
@@ -225,21 +215,12 @@ def _suite(args: dict[str, Any], levels: tuple[int, ...], gym: GymOptions) -> Su
     return suite if args["tasks"] is None else suite.first(args["tasks"])
 
 
-def _gym(args: dict[str, Any]) -> GymOptions:
-    return gym_options.chosen(args)
-
-
 def _reward(settings: list[str], gym: GymOptions) -> ProfilingReward:
     """Return the reward that the command line asks for, given in the keys of a recipe."""
-    from verl_kernel.data.files import value_of
     from verl_kernel.reward.options import KernelGymOptions
     from verl_kernel.reward.profiling import ProfilingReward
 
-    if bare := next((setting for setting in settings if "=" not in setting), None):
-        raise ConfigError(f"--reward is {bare!r}; it must be an option with its value, as in variant=weighted")
-    reward = ProfilingReward.from_node(
-        {key: value_of(text) for key, _, text in (setting.partition("=") for setting in settings)}
-    )
+    reward = ProfilingReward.from_node(gym_options.read_settings("--reward", settings, "variant=weighted"))
     return KernelGymOptions(env=gym, reward=reward).reward
 
 

@@ -17,6 +17,7 @@ import typer
 from verl_kernel.commands import gym_options
 from verl_kernel.commands.gym_options import read_levels
 from verl_kernel.commands.sentences import INTERRUPTED
+from verl_kernel.env import GymOptions
 from verl_kernel.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from verl_kernel.bench.suites import Suite
 
 
+@gym_options.takes_gym("device", "num_judges", "compile_for", "memory_checks")
 def command(
     *,
     suite: Annotated[str, typer.Option(help="Tasks: kernelbench:PATH, a parquet file, a folder of references, cpu.")],
@@ -44,13 +46,10 @@ def command(
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Longest answer; default is the suite's.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of answers and of judges' inputs.")] = 0,
     requests: Annotated[int, typer.Option(help="Requests in flight at a time.")] = 16,
-    device: gym_options.Device = gym_options.USUAL["device"],
-    num_judges: gym_options.NumJudges = gym_options.USUAL["num_judges"],
-    compile_for: gym_options.CompileFor = gym_options.USUAL["compile_for"],
-    memory_checks: gym_options.MemoryChecks = gym_options.USUAL["memory_checks"],
     keep: Annotated[str, typer.Option(help="best: cut a talk after its best turn; last: keep all of it.")] = "best",
     min_speedup: Annotated[float, typer.Option(min=0.0, help="Least speedup of the last turn that is kept.")] = 0.0,
     per_task: Annotated[int | None, typer.Option(min=1, help="Most conversations per task; keeps the fastest.")] = None,
+    gym: GymOptions,
 ) -> None:
     """Make conversations for a cold start: a strong model, several turns, judged by the gym."""
     args = dict(locals())
@@ -101,6 +100,6 @@ def _run(suite: Suite, args: dict[str, Any]) -> None:
         args["run"],
         BenchOptions(**chosen, feedback_chars=suite.feedback_chars),
         sampling,
-        gym_options.chosen(args),
+        args["gym"],
     )
     run_bench(request, lambda text: typer.echo(text, err=True))

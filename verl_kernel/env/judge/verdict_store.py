@@ -14,7 +14,6 @@ import json
 import logging
 import platform
 import tempfile
-from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
@@ -31,11 +30,6 @@ from verl_kernel.files import replacing
 _LOG = logging.getLogger(__name__)
 _UNSURE = frozenset({EvalStatus.TIMEOUT, EvalStatus.OOM, EvalStatus.CRASH, EvalStatus.INFRA_ERROR})
 """Statuses that may depend on how busy the machine was."""
-_WITHOUT_EFFECT = frozenset(
-    "num_judges cpus_per_judge gpus_per_judge judge_resources lock_dir queue_size quarantine_after quarantine_s "
-    "model_wait_s reference_cache verdict_cache references timing_noise".split()
-)
-"""Options that change no entry; noise is added after an entry is read."""
 
 
 class VerdictStore:
@@ -61,7 +55,8 @@ class VerdictStore:
             ) from exc
         # Another version of any of these may decide otherwise.
         versions = (platform.python_version(), torch.__version__, version("triton"), code_hash())
-        relevant_options = {key: value for key, value in asdict(options).items() if key not in _WITHOUT_EFFECT}
+        # Noise is added after an entry is read.
+        relevant_options = {key: getattr(options, key) for key in options.judging_keys() if key != "timing_noise"}
         self._common = "\0".join((*versions, json.dumps(relevant_options, sort_keys=True, default=str)))
 
     def load(self, request: EvalRequest, is_compiled: bool) -> EvalResult | None:

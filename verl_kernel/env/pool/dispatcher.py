@@ -4,7 +4,7 @@
 It runs in one event loop. If an evaluation fails through no fault of the candidate, it is repeated once, if possible
 on another judge, and then ends as `infra_error`; an evaluation whose judge was lost is repeated up to three times more.
 A failed judge gets no work until it answers again; a judge that keeps failing while others succeed is quarantined.
-All rollouts of a prompt are judged on one GPU model. Callers wait while the queue is full.
+All judges have one GPU model. Callers wait while the queue is full.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Generic
 
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.scheduling.judges import Handle, JudgeLost, Tries, UnusableTasks
-from verl_kernel.env.pool.scheduling.scheduler import JudgeScheduler, Pin, Pins, Ticket
+from verl_kernel.env.pool.scheduling.scheduler import JudgeScheduler, Ticket
 from verl_kernel.env.pool.stats import JudgeStats, PoolCounters, PoolOutcome, PoolStats, PrefilterStats, not_judged
 from verl_kernel.env.pool.supervisor import JudgeSupervisor
 from verl_kernel.env.pool.verdict_cache import SharedEvaluation, VerdictCache, verdict_key
@@ -62,13 +62,13 @@ class Dispatcher(Generic[Handle]):
     ) -> None:
         self._judges = list(judges)
         self._scheduler: JudgeScheduler[Handle] = JudgeScheduler(
-            self._judges, options.quarantine_after, options.quarantine_s, down=True, model_wait_s=options.model_wait_s
+            self._judges, options.quarantine_after, options.quarantine_s, down=True
         )
         self._supervisor = JudgeSupervisor(self._judges, self._scheduler)
         self._admission = {urgent: asyncio.Semaphore(options.queue_size + len(judges)) for urgent in (False, True)}
         self._held_back = 0
         self._cache, self._unusable, self._tally = VerdictCache(_MOST_VERDICTS), UnusableTasks(), PoolCounters()
-        self._pins, self._is_apart = Pins(), options.judges_validation_apart
+        self._is_apart = options.judges_validation_apart
         self._observer, self._prefilter = observer or Observer(), prefilter
         self._is_closed = False
 
@@ -100,13 +100,12 @@ class Dispatcher(Generic[Handle]):
 
     async def _judge_one(self, request: EvalRequest, lost: int) -> EvalResult:
         self._supervisor.start()
-        pin = self._pins.of(request.task, request.step)
-        pending = self._shared(request, pin)
+        pending = self._shared(request)
         if pending is not None:
             return (await pending.wait()).answer(request, lost)
         async with self._admitted(request.validate):
             # Look again: another caller may have asked for the same source while this request waited.
-            pending = self._shared(request, pin) or self._begin(request, pin)
+            pending = self._shared(request) or self._begin(request)
             return (await pending.wait()).answer(request, lost)
 
     async def ready(self) -> None:
@@ -175,21 +174,17 @@ class Dispatcher(Generic[Handle]):
         prefilter = None if self._prefilter is None else self._prefilter.snapshot()
         return self._tally.stats(tuple(judges), self._scheduler.waiting, self._held_back, prefilter)
 
-    def _shared(self, request: EvalRequest, pin: Pin) -> SharedEvaluation | None:
-        pending = self._cache.get(self._key(request, pin))
+    def _shared(self, request: EvalRequest) -> SharedEvaluation | None:
+        pending = self._cache.get(verdict_key(request, self._is_apart))
         if pending is not None:
             self._tally.remembered += 1
             if request.validate:
                 pending.ticket.urgent = True
         return pending
 
-    def _key(self, request: EvalRequest, pin: Pin) -> str:
-        return verdict_key(request, pin, self._is_apart)
-
-    def _begin(self, request: EvalRequest, pin: Pin) -> SharedEvaluation:
-        ticket = Ticket(urgent=request.validate, pin=pin)
-        pending = SharedEvaluation(lambda own: self._attempt(request, own), ticket)
-        return self._cache.put(self._key(request, pin), pending)
+    def _begin(self, request: EvalRequest) -> SharedEvaluation:
+        pending = SharedEvaluation(lambda own: self._attempt(request, own), Ticket(urgent=request.validate))
+        return self._cache.put(verdict_key(request, self._is_apart), pending)
 
     @asynccontextmanager
     async def _admitted(self, urgent: bool) -> AsyncIterator[None]:
@@ -217,7 +212,7 @@ class Dispatcher(Generic[Handle]):
             )
         while tries.may_repeat:
             judge = await self._scheduler.acquire(pending.ticket)
-            pending.started, placement = True, judge.describe()
+            pending.started = True
             tries.begin()
             self._tally.evaluations += 1
             try:
@@ -237,8 +232,7 @@ class Dispatcher(Generic[Handle]):
                 self._prefilter.note(result)
             if prefilter_result is not None:
                 result = result.model_copy(update={"profile": prefilter_result.profile})
-            group = {"judge_group": placement.group} if placement.group else {}
-            return self._ended(result, tries, {**group, **pending.ticket.pin.note(placement.model)})
+            return self._ended(result, tries, {})
         return self._ended(not_judged(request, tries.failure, tries.attempts), tries, {})
 
     def _ended(self, result: EvalResult, tries: Tries[Handle], env: dict[str, str]) -> PoolOutcome:
@@ -315,7 +309,7 @@ def prefilter_options(options: GymOptions) -> GymOptions:
         prefilter_speedup=None,
         num_judges=options.prefilter_judges,
         gpus_per_judge=0.0,
-        judge_resources=None,
+        judge_resources=(),
         require_idle_gpu=False,
         reference_mode="eager",
         compile="all",

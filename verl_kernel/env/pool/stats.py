@@ -63,7 +63,7 @@ class JudgeStats(Record):
     pid: int | None = None
     """Process id of the judge; None before its first start and after its node was lost."""
     model: str = ""
-    """GPU model, followed by the group of `kernelgym.judge_resources` if the pool has several."""
+    """GPU model; empty before its first start."""
 
 
 class PrefilterStats(Record):

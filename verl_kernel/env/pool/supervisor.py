@@ -39,6 +39,7 @@ class JudgeSupervisor(Generic[Handle]):
         self._watched: set[int] = set()
         self._failing: set[int] = set()
         self._failures: dict[int, Exception] = {}
+        self._model = ""
 
     def start(self) -> None:
         """Start the judges without waiting for them; later calls do nothing."""
@@ -110,6 +111,7 @@ class JudgeSupervisor(Generic[Handle]):
         while True:
             try:
                 await judge.revive()
+                self._check_model(judge.describe().model)
                 self._failures.pop(number, None)
                 break
             except (EnvironmentNotReady, ConfigError) as exc:
@@ -130,7 +132,16 @@ class JudgeSupervisor(Generic[Handle]):
         self._refusals.pop(number, None)
         self._failing.discard(number)
         self._apply_drain(judge)
-        self._scheduler.up(judge, judge.describe().model)
+        self._scheduler.up(judge)
+
+    def _check_model(self, model: str) -> None:
+        """Refuse a judge on another GPU model than the first one's: times of two models cannot be compared."""
+        self._model = self._model or model
+        if model != self._model:
+            raise EnvironmentNotReady(
+                f"its GPU is {model} and the pool's is {self._model}, and times of two models cannot be compared: name "
+                'one model in kernelgym.judge_resources, as in {"accelerator_type:H100": 0.001}'
+            )
 
     def _none_left(self) -> bool:
         """Tell whether every judge keeps failing or has been refused."""

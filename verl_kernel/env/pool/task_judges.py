@@ -198,7 +198,7 @@ class _TaskJudge:
             references="trusted",
             device="cpu",
             num_judges=1,
-            judge_resources=None,
+            judge_resources=(),
             address=None,
             address_key=None,
         )

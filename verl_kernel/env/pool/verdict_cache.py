@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The verdict cache: equal requests, repeated or concurrent, share one evaluation.
 
-The key is a hash of the reference, the source, the step and the GPU model. Within a step a source has one verdict. In a
-later step it is judged again with different random inputs, so that a candidate that passed by luck is found out.
+The key is a hash of the reference, the source and the step. Within a step a source has one verdict. In a later step it
+is judged again with different random inputs, so that a candidate that passed by luck is found out.
 Without a step the verdict stays until the cache is full.
 """
 
@@ -13,23 +13,20 @@ import hashlib
 from collections.abc import Awaitable, Callable
 
 from verl_kernel.env.lru import LRUCache
-from verl_kernel.env.pool.scheduling.scheduler import Pin, Ticket
+from verl_kernel.env.pool.scheduling.scheduler import Ticket
 from verl_kernel.env.pool.stats import PoolOutcome
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalStatus
 
 
-def verdict_key(request: EvalRequest, pin: Pin, is_apart: bool = False) -> str:
+def verdict_key(request: EvalRequest, is_apart: bool = False) -> str:
     """Return the key that equal requests share.
-
-    The pin's serial represents the GPU model, which may not be chosen yet.
 
     Args:
         request: the candidate and its task.
-        pin: the pin of the request's task and step.
         is_apart: whether validation and training are judged by different rules, so that they must not share verdicts.
     """
-    text = f"{request.task.cache_key}\0{request.step}\0{pin.serial}\0{request.source}"
+    text = f"{request.task.cache_key}\0{request.step}\0{request.source}"
     if is_apart and request.validate:
         text = f"validation\0{text}"
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -10,7 +10,6 @@ from typing import Any
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
-from verl_kernel.env.judge_groups import JudgeGroup
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.pool.judge_process import make_judge
 from verl_kernel.env.pool.limits import evaluation_limit_s
@@ -72,8 +71,8 @@ class JudgeActor:
 class RemoteJudge:
     """The router's handle on a `JudgeActor`."""
 
-    def __init__(self, options: GymOptions, seed: int | None, group: JudgeGroup, label: str = "") -> None:
-        self._options, self._resources, self._label = options, dict(group.resources), label
+    def __init__(self, options: GymOptions, seed: int | None) -> None:
+        self._options, self._resources = options, dict(options.judge_resources)
         # Later than the actor's own limit for its judge process, whose error says more than a timeout here.
         self._deadline_s = evaluation_limit_s(options) + _START_S + 120.0
         make = ray.remote(JudgeActor).options(
@@ -105,9 +104,8 @@ class RemoteJudge:
         self._placement = await self._ask(self._actor.start.remote(), _PLACEMENT_S + _START_S)
 
     def describe(self) -> Placement:
-        """Return node, process and GPU model; the model names the group too if the pool has several groups."""
-        model = f"{self._placement.model} ({self._label})" if self._label else self._placement.model
-        return self._placement._replace(model=model, group=self._label)
+        """Return node, process and GPU model."""
+        return self._placement
 
     async def _ask(self, answer: Any, limit_s: float) -> Any:
         try:

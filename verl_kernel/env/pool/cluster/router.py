@@ -17,7 +17,6 @@ import ray
 from ray.util.metrics import Counter, Gauge, Histogram
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from verl_kernel.env.judge_groups import JudgeGroup
 from verl_kernel.env.options import FILES, GymOptions
 from verl_kernel.env.pool.cluster.judge import RemoteJudge
 from verl_kernel.env.pool.dispatcher import Dispatcher, Observer, Prefilter, prefilter_options
@@ -207,12 +206,7 @@ def _compared(options: GymOptions) -> dict[str, Any]:
 
 
 def _make_judges(options: GymOptions, seed: int | None) -> list[RemoteJudge]:
-    groups = options.judge_resources or (JudgeGroup(),)
-    return [
-        RemoteJudge(options, seed, group, label=group.name if len(groups) > 1 else "")
-        for group in groups
-        for _ in range(group.num_judges or options.num_judges)
-    ]
+    return [RemoteJudge(options, seed) for _ in range(options.num_judges)]
 
 
 def find_or_make_router(options: GymOptions, seed: int | None, name: str) -> Any:

@@ -24,9 +24,7 @@ class Placement(NamedTuple):
     pid: int | None = None
     """Process id of the judge; None while no process runs."""
     model: str = ""
-    """GPU model that its times refer to, followed by the group if the pool has several; known once it has started."""
-    group: str = ""
-    """Name of its group in `kernelgym.judge_resources`; empty if there is only one group."""
+    """GPU model that its times refer to; known once it has started."""
 
 
 class JudgeLost(InfraError):
