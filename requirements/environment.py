@@ -92,6 +92,7 @@ class Environment:
         with step("importing torch, triton, vllm, verl and the plugin"):
             self._prove()
         self._mark.write_text("\n".join([self._key(), *installed.names(self._site())]))
+        sys.stdout.write(f"==> its commands are on your path after: source {self.venv}/bin/activate\n")
 
     def _has_python(self) -> bool:
         python = self._wheels.python

@@ -70,7 +70,7 @@ def test_help_imports_nothing_heavy(helps):
 
 
 @pytest.mark.parametrize(("words", "found"), [
-    ("verl-kernel bench", {"bench", "bench-curves"}), ("verl-kernel eval --fail", {"--fail-on"}),
+    ("verl-kernel bench-", {"bench-board", "bench-curves", "bench-harbor"}), ("verl-kernel eval --fail", {"--fail-on"}),
     ("verl-kernel data ro", {"rows"}), ("verl-kernel data rows --lev", {"--levels"}),
 ])  # fmt: skip
 def test_a_shell_completes_commands_and_their_options(words, found, monkeypatch):

@@ -71,6 +71,11 @@ def test_trl_rewards_right_answers_as_a_training_does(said):
     assert found["fused"] > 1
 
 
+def test_trl_logs_how_many_answers_are_right_and_how_fast(said):
+    found = said("trl")
+    assert found["metrics"] == {"kernelgym/correct": 0.5, "kernelgym/speedup": pytest.approx(found["speedup"] / 2)}
+
+
 def test_trl_has_no_reward_for_what_could_not_be_judged(said):
     lost = said("trl")["lost"]
     assert lost[:2] == [None, None]
@@ -80,6 +85,7 @@ def test_trl_has_no_reward_for_what_could_not_be_judged(said):
 def test_a_step_of_trl_has_the_rewards_of_the_gym(said):
     logged = said("trl")["logged"]
     assert logged["rewards/kernelgym/mean"] == 0
+    assert (logged["kernelgym/correct"], logged["kernelgym/speedup"]) == (0, 0)
     assert logged["loss"] == logged["loss"]
 
 

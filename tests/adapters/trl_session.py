@@ -32,10 +32,12 @@ def main(tasks: Path) -> None:
     columns = {key: [row[key]] * len(answers) for key in ("reference", "task_id", "entry_point")}
     with LocalPool(GymOptions(device="cpu", correctness_trials=2, num_judges=2), 3) as pool:
         (result,) = pool.evaluate_many([(suite.tasks[0].task, (EXAMPLES / "fused.py").read_text(), "")])
-        reward = KernelReward(pool)
+        reward, metrics = KernelReward(pool), dict[str, float]()
         found = {
             "fused": profiling_reward(result, None),
-            "rewards": reward(completions=answers, **columns),
+            "rewards": reward(completions=answers, **columns, log_metric=metrics.__setitem__),
+            "metrics": metrics,
+            "speedup": result.speedup,
             "lost": KernelReward(Failing())(completions=answers, **columns),
             "logged": trained(tasks.parent, suite, pool),
         }

@@ -87,6 +87,12 @@ def test_a_wrong_key_is_a_sentence(tmp_path):
             gym.evaluate_many([(TASK, "a", "")])
 
 
+@pytest.mark.parametrize(("scheme", "remedy"), [("http", "start one with"), ("https", "write http://")])
+def test_where_no_service_answers_a_remedy_fits_the_address(scheme, remedy):
+    with pytest.raises(EnvironmentNotReady, match=f"no service answers at {scheme}://127.0.0.1:9 .*{remedy}"):
+        RemoteGym(f"{scheme}://127.0.0.1:9").options()
+
+
 @pytest.mark.parametrize("address", ["judges:8008", "http://judges/path", "ftp://judges", ""])
 def test_an_address_is_that_of_a_host(address):
     with pytest.raises(ConfigError, match="kernelgym.address is .*must be an address as in http://judges:8008"):

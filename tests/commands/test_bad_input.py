@@ -19,7 +19,8 @@ from tests.commands.bench.test_curves import write_run
 from tests.commands.lines import Done, assert_one_sentence, run_lines
 from tests.data import published_files as files
 from verl_kernel.cli import COMMANDS
-from verl_kernel.commands import data
+from verl_kernel.commands import data, sentences
+from verl_kernel.errors import ConfigError
 
 TALKS = "name a parquet file of conversations"
 TASKS = "name a parquet file of tasks, a Python file, or a folder"
@@ -81,6 +82,10 @@ LINES = {
     "bench-curves none --out c.txt": "--out is c.txt: name a file that ends in .svg, .png, .pdf",
     "bench-curves none --figure fast": "--figure is 'fast': name one of correct",
     "bench-curves none --out file/c.svg": "--out file/c.svg cannot be written, file is a file: name another folder",
+    "bench-board none": "none holds no run.json: name the folder that `verl-kernel bench --out` wrote",
+    "bench-board none --out empty": "--out empty is a folder: name a file in it",
+    "bench-harbor none": "none holds no run.json: name the folder that `verl-kernel bench --out` wrote",
+    "bench-harbor none --out file": "--out file cannot be a folder, file is a file: name another folder",
     "compare none empty": "none holds no run.json: name the folder that `verl-kernel bench --out` wrote",
     "best none": "none holds neither run.json of a bench nor kernels.jsonl of a training run: name a run's folder",
     "data quickstart --out file": "--out file cannot be a folder, file is a file: name another folder",
@@ -102,7 +107,7 @@ LINES = {
     "data rows drkernel-rl tasks.parquet --out empty": "--out empty is a folder: name a file in it, as in empty/tasks",
     "data rows drkernel-rl tasks.parquet --out /proc/y.parquet": "--out /proc/y.parquet cannot be written (",
     "data rows kernelbench cut.parquet --out o.parquet": "cut.parquet is cut off: give a checkout",
-    "data rows kernelbench tasks.parquet --levels x --out o.parquet": "--levels is 'x': give numbers with commas",
+    "data rows kernelbench tasks.parquet --levels x --out o.parquet": "--levels is 'x'; it must be numbers, as in",
     "data talks drkernel-coldstart text.parquet --out o.parquet": "text.parquet is no parquet file",
     "data split tasks.parquet --out o --val 2": "--val is 2: give a share between 0 and 1",
     "data split empty --out o": "empty is no parquet file: name a parquet file of tasks",
@@ -178,6 +183,10 @@ PATHS: dict[str, tuple[str, ...]] = {
     "bench --suite cpu --kernels empty --out {}": WRITTEN,
     "bench-curves {}": (*READ, FOLDER, UNANSWERED, CUT_BENCH, CUT_RUN, "cut.jsonl", "latin.jsonl"),
     "bench-curves none --out {}.svg": (BELOW,),
+    "bench-board {}": (*READ, FOLDER, UNANSWERED, CUT_BENCH),
+    "bench-board none --out {}": (FOLDER, BELOW),
+    "bench-harbor {}": (*READ, FOLDER, UNANSWERED, CUT_BENCH),
+    "bench-harbor none --out {}": WRITTEN,
     "compare {} empty": (*READ, FOLDER, UNANSWERED, CUT_BENCH),
     "best {}": (*READ, FOLDER, UNANSWERED, CUT_BENCH, CUT_LOG),
     "aces {} --candidates empty --out o.json": TASKS,
@@ -335,3 +344,10 @@ def test_a_full_disk_is_no_usage_error(tmp_path: Path):
     assert done.stderr.startswith(f"Error: {tmp_path}/small/o.parquet cannot be written (File too large): free space")
     assert done.stderr.count("\n") == 1
     assert not list((tmp_path / "small").iterdir())
+
+
+def test_a_command_line_is_not_offered_null():
+    message = "kernelgym.address is 'x'; it must be an address, or null"
+    named = sentences.sentence(ConfigError(message), {"address": "--address"})
+    assert named == "--address is 'x'; it must be an address"
+    assert sentences.sentence(ConfigError(message), {}) == message

@@ -20,6 +20,7 @@ from verl_kernel.cli import COMMANDS, load_command
 
 ENDS = {
     "eval": "none.py k.py", "profile": "none.py k.py", "bench": "--suite none --kernels empty", "bench-curves": "none",
+    "bench-board": "none", "bench-harbor": "none",
     "aces": "none --candidates empty --out o.json", "data quickstart": "--out file",
     "data rows": "kernelbench none --out o.parquet", "data talks": "drkernel-coldstart none --out o.parquet",
     "data split": "none --out o", "data temperatures": "none --out o.parquet",

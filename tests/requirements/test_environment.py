@@ -147,6 +147,7 @@ def packages(checkout: Checkout) -> set[str]:
 def test_a_cpu_build_is_preferred(checkout):
     done = checkout.make()
     assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.endswith(f"source {checkout.folder}/venv/bin/activate\n")
     assert packages(checkout) == CPU_PACKAGES
     assert checkout.is_marked
     assert list((checkout.site / "verl" / "trainer" / "__pycache__").glob("main_ppo.*.pyc"))

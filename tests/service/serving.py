@@ -25,6 +25,7 @@ from verl_kernel.service.app import Service
 from verl_kernel.service.keys import Keys, read_keys
 from verl_kernel.service.options import ServiceOptions
 from verl_kernel.service.record import ServiceRecord
+from verl_kernel.service.server import server_config
 
 KEYS = {"operator": "key-of-the-operator", "one": "key-of-the-namespace-one", "two": "key-of-the-namespace-two"}
 GYM = GymOptions(device="cpu")
@@ -64,7 +65,7 @@ def serving(
     options, record = ServiceOptions(state=str(folder), **given), ServiceRecord(folder)
     service = Service(pool, record, keys or Keys({}), options, gym)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = uvicorn.Server(uvicorn.Config(service.app(), log_level="warning", lifespan="on"))
+        server = uvicorn.Server(server_config(service))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
         try:

@@ -3,6 +3,7 @@
 
 import json
 import re
+import select
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -183,6 +184,7 @@ def test_the_way_a_body_is_sent_is_told(http):
 
 
 def test_the_page_of_requests_loads_nothing(http):
+    assert http.get("/").headers["location"] == "/docs"
     answer = http.get("/docs")
     assert answer.headers["content-type"].startswith("text/html")
     page = answer.text
@@ -270,6 +272,23 @@ def test_a_slow_client_is_cut_off(pool, tmp_path):
         with socket.create_connection((host, int(port))) as line:
             line.sendall(b"POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
             assert b"408" in line.recv(200)
+
+
+@pytest.mark.parametrize("earlier", [0, 1])
+def test_a_half_sent_head_is_cut_off(pool, tmp_path, earlier):
+    head = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+    with serving(pool, tmp_path, GYM, request_s=0.3) as address:
+        host, _, port = address.removeprefix("http://").partition(":")
+        with socket.create_connection((host, int(port)), timeout=60) as line:
+            for _ in range(earlier):
+                line.sendall(head + b"\r\n")
+                assert b"200 OK" in line.recv(1000)
+            for _ in range(600):  # a byte at a time does not keep it open
+                line.sendall(head[:1])
+                head = head[1:] or b"x"
+                if select.select([line], [], [], 0.05)[0]:
+                    break
+            assert line.recv(1000) == b""
 
 
 def test_a_namespace_has_a_bounded_number_of_evaluations(tenants, pool):

@@ -8,11 +8,13 @@ with open_gym(GymOptions(device="cpu"), None) as gym:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from statistics import mean
 from typing import Any
 
 from datasets import Dataset
 
+from verl_kernel.adapters.judges import figures_of
 from verl_kernel.bench.suites import Suite
 from verl_kernel.client import Gym
 from verl_kernel.env import Task
@@ -55,9 +57,13 @@ class KernelReward:
         reference: Sequence[str],
         task_id: Sequence[str],
         entry_point: Sequence[str],
+        log_metric: Callable[[str, float], None] | None = None,
         **_: object,
     ) -> list[float | None]:
-        """Judge the completions of a batch, whose other columns are those of `task_dataset`."""
+        """Judge the completions of a batch, whose other columns are those of `task_dataset`.
+
+        TRL's `log_metric` gets the means of `correct` and `speedup` (0 where an answer has none) of what was judged.
+        """
         tasks = [Task(*texts) for texts in zip(reference, task_id, entry_point, strict=True)]
 
         async def all_of_them() -> list[Judged]:
@@ -66,7 +72,11 @@ class KernelReward:
                 *(judge_answer(task, answer, self._gym.evaluate, self._reward) for task, answer in answers)
             )
 
-        return [None if judged.lost else judged.reward for judged in asyncio.run(all_of_them())]
+        judged = asyncio.run(all_of_them())
+        if log_metric is not None and (figures := [figures_of(one) for one in judged if not one.lost]):
+            for name in figures[0]:
+                log_metric(f"kernelgym/{name}", mean(each[name] for each in figures))
+        return [None if one.lost else one.reward for one in judged]
 
 
 def _text(completion: Any) -> str:

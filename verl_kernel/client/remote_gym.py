@@ -140,7 +140,7 @@ class RemoteGym:
             if ours[key] != theirs[key] and (key, ours[key]) != ("device", "auto"):
                 raise ConfigError(
                     f"kernelgym.{key} is {ours[key]!r}, but the service at {self._address} judges with "
-                    f"{theirs[key]!r}: start it with the same, or change the key"
+                    f"{theirs[key]!r}: give the value of the service here, or start it with this one"
                 )
 
     def close(self) -> None:
@@ -257,9 +257,10 @@ class RemoteGym:
         try:
             answer = await self._request(method, path, None)
         except httpx.TransportError as exc:
+            is_tls = self._address.startswith("https:")
+            remedy = "if no proxy with TLS is there, write http://" if is_tls else "start one with `verl-kernel serve`"
             raise EnvironmentNotReady(
-                f"no service answers at {self._address} ({type(exc).__name__}): start one there with `verl-kernel "
-                "serve`"
+                f"no service answers at {self._address} ({type(exc).__name__}): {remedy}"
             ) from exc
         if answer.status_code in (401, 403):
             _refuse_key(self._address, answer)

@@ -47,12 +47,15 @@ def exit_status(exc: VerlKernelError) -> int:
 def sentence(exc: VerlKernelError, flags: Mapping[str, str]) -> str:
     """Return the message of an error on one line; the last lines of a failed trainer stay below it.
 
+    Where an option is named, `null` is not offered: a command line has no such value.
+
     Args:
         exc: the error.
         flags: options of the command by their names; a key that an option sets is replaced by the option.
     """
     text = str(exc) if isinstance(exc, TrainingError) else " ".join(str(exc).split())
-    return _KEY.sub(lambda match: flags.get(_OTHER_NAMES.get(match[1], match[1]), match[0]), text)
+    named = _KEY.sub(lambda match: flags.get(_OTHER_NAMES.get(match[1], match[1]), match[0]), text)
+    return named if named == text else named.removesuffix(", or null")
 
 
 def guarded(callback: Callable[..., Any], flags: Mapping[str, str] | None = None) -> Callable[..., Any]:

@@ -26,7 +26,7 @@ same names, the same output.
 - The work is done in functions decorated with `@triton.jit`. Torch allocates tensors and nothing more.
 - Sizes may differ from those below: take them from the arguments, and mask loads and stores at the edges.
 {targets}
-Answer with one ```python block that holds all imports, the kernels and `{answer}`.
+{form} that holds all imports, the kernels and `{answer}`.
 
 ```python
 {reference}
@@ -55,17 +55,23 @@ SCHEMA = pa.schema(
 """Columns of `make_row`. Files of equal columns can be trained on together."""
 
 
-def task_prompt(reference: str, entry_point: str = "Model", targets: Sequence[str] = ()) -> list[Message]:
+def task_prompt(
+    reference: str,
+    entry_point: str = "Model",
+    targets: Sequence[str] = (),
+    form: str = "Answer with one ```python block",
+) -> list[Message]:
     """Return the messages that ask for a task's kernel.
 
     Args:
         reference: source text of the reference program.
         entry_point: class of the reference; the answer defines `<entry_point>New`.
         targets: GPUs that the prompt names, as in `kernelgym.compile_for`; none by default.
+        form: what the answer should be.
     """
     named = f"- Every kernel must compile for {'; and for '.join(target_limits(targets))}.\n" if targets else ""
     answer = f"{entry_point}New"
-    text = _TEXT.format(entry=entry_point, answer=answer, reference=reference.strip(), targets=named)
+    text = _TEXT.format(entry=entry_point, answer=answer, reference=reference.strip(), targets=named, form=form)
     return [{"role": "user", "content": text}]
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
@@ -62,6 +62,7 @@ class Service:
         app = FastAPI(title="KernelGYM", version=__version__, lifespan=self._lifespan, docs_url=None, redoc_url=None)
         app.state.service = self
         app.include_router(_ROUTES)
+        app.add_api_route("/", lambda: RedirectResponse("/docs"), include_in_schema=False)
         app.add_api_route("/docs", lambda: HTMLResponse(requests_page(app.openapi())), include_in_schema=False)
         app.add_middleware(BodyLimits, most_bytes=int(self.options.request_mb * 1e6), most_s=self.options.request_s)
         if not self.keys.by_digest:  # a page in a browser must not reach the service by a name of its own

@@ -1,14 +1,53 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Limits on the bodies of requests: their size, and the time in which they must arrive."""
+"""Limits on requests: the size of their bodies, and the time in which heads and bodies must arrive."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+
+def limited_heads(most_s: float) -> type[asyncio.Protocol]:
+    """Return uvicorn's protocol, which closes a connection that is this long without the whole head of a request.
+
+    uvicorn waits for a head as long as the client likes, and open connections are limited for all clients together.
+    """
+
+    class LimitedHeads(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # uvicorn chooses it at run time
+        _timer: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._begin()
+
+        def data_received(self, data: bytes) -> None:
+            before = self.cycle
+            super().data_received(data)
+            if self.cycle is not before:
+                self._end()
+            elif self.cycle is None or self.cycle.response_complete:
+                self._begin()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._end()
+            super().connection_lost(exc)
+
+        def _begin(self) -> None:
+            if self._timer is None:
+                self._timer = asyncio.get_running_loop().call_later(most_s, self.transport.close)
+
+        def _end(self) -> None:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+    return LimitedHeads
 
 
 class BodyLimits:

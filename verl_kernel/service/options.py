@@ -35,7 +35,7 @@ class ServiceOptions(OptionGroup):
     request_mb: Annotated[float, Interval(gt=0)] = 8.0
     """Largest body of a request, in megabytes."""
     request_s: Annotated[float, Interval(gt=0)] = 30.0
-    """Seconds in which a client must have sent the body of a request."""
+    """Seconds in which a client must have sent the head of a request, and then its body."""
     keep_hours: Annotated[float, Interval(gt=0)] = 24.0
     """Hours for which results are kept."""
     grace_s: Annotated[float, Interval(ge=0)] = 30.0

@@ -20,6 +20,7 @@ from verl_kernel.errors import ConfigError, EnvironmentNotReady
 from verl_kernel.service.app import Service
 from verl_kernel.service.evaluation_queue import JudgePool
 from verl_kernel.service.keys import read_keys
+from verl_kernel.service.limits import limited_heads
 from verl_kernel.service.options import ServiceOptions
 from verl_kernel.service.record import ServiceRecord
 
@@ -81,19 +82,25 @@ def serve(options: ServiceOptions, gym: GymOptions, seed: int | None, ray_addres
         try:
             with _pool(gym, seed, ray_address) as pool:
                 service = Service(pool, record, keys, options, gym)
-                config = uvicorn.Config(
-                    service.app(),
-                    log_level="warning",
-                    lifespan="on",
-                    limit_concurrency=_MOST_CONNECTIONS,
-                    timeout_graceful_shutdown=_ANSWERS_S,
-                )
+                config = server_config(service)
                 host, port = listener.getsockname()[:2]
                 print(f"serving on http://{f'[{host}]' if ':' in host else host}:{port}", file=sys.stderr, flush=True)
                 with _own_signals():
                     EndingServer(config, service).run(sockets=[listener])
         finally:
             record.close()
+
+
+def server_config(service: Service) -> uvicorn.Config:
+    """Return how uvicorn serves: its limits are those of the service."""
+    return uvicorn.Config(
+        service.app(),
+        http=limited_heads(service.options.request_s),
+        log_level="warning",
+        lifespan="on",
+        limit_concurrency=_MOST_CONNECTIONS,
+        timeout_graceful_shutdown=_ANSWERS_S,
+    )
 
 
 @contextmanager

@@ -8,6 +8,7 @@ page's own, which it names by hash.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from jinja2 import Environment
@@ -49,7 +50,7 @@ def write_page(folder: Path, cold_start: ColdStart | None = None) -> Path:
     scores = score([attempt(turn, cold_start) for turn in turns], plan)
     rows, limit = task_rows(plan, turns), completion_limit(len(turns))
     page = (
-        _environment()
+        templates(_SCRIPTS)
         .get_template("page.html")
         .render(
             header=header,
@@ -71,9 +72,9 @@ def write_page(folder: Path, cold_start: ColdStart | None = None) -> Path:
     return pages.write_page(folder / PAGE, page)
 
 
-def _environment() -> Environment:
-    """Return the page's templates, with its style and scripts."""
-    environment = page_environment("verl_kernel.bench.page", ["tasks.css"], _SCRIPTS)
+def templates(scripts: Sequence[str] = ()) -> Environment:
+    """Return the templates of a bench's pages, with their style and these scripts."""
+    environment = page_environment("verl_kernel.bench.page", ["tasks.css"], scripts)
     environment.globals |= {"verdicts": texts.VERDICTS}
     environment.filters |= {name: getattr(texts, name) for name in ("factor", "percent", "milliseconds")}
     return environment

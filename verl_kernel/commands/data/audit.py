@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
-from verl_kernel.commands.data.sources import read_levels
+from verl_kernel.commands.gym_options import read_levels
 from verl_kernel.commands.sentences import INTERRUPTED
 from verl_kernel.errors import DataError
 from verl_kernel.reporting.screen import counted, screen, with_bar

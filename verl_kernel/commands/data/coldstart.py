@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from verl_kernel.commands import gym_options
-from verl_kernel.commands.data.sources import read_levels
+from verl_kernel.commands.gym_options import read_levels
 from verl_kernel.commands.sentences import INTERRUPTED
 from verl_kernel.env import GymOptions
 from verl_kernel.errors import ConfigError, DataError

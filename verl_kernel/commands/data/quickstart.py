@@ -25,7 +25,7 @@ def command(
         Path | None, typer.Option(help="YAML file with another table of difficulties, whose row is used.")
     ] = None,
 ) -> None:
-    """Make tasks, a tokenizer and a warm-started model for the CPU recipes (three to five minutes on 2 cores)."""
+    """Make tasks, a tokenizer and a warm-started model for the CPU recipes (seven minutes on 2 cores)."""
     # Idle OpenMP threads that spin would occupy the core that a busy process needs; read when torch is first imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from verl_kernel.data.files import writing_folder

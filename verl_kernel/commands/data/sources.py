@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from verl_kernel.commands.gym_options import read_targets
-from verl_kernel.errors import ConfigError
+from verl_kernel.commands.gym_options import read_levels, read_targets
 
 _SOURCE = "Which data set: {}."
 _PATH = typer.Argument(metavar="PATH", help="A parquet or JSON lines file of it, or a folder; no downloads.")
@@ -39,18 +38,6 @@ def talks(
 ) -> None:
     """Convert a published data set to conversations for a cold start."""
     _convert(source, "talks", path, out)
-
-
-def read_levels(text: str) -> tuple[int, ...]:
-    """Return the levels named by `--levels`.
-
-    Raises:
-        ConfigError: the text is not a list of numbers.
-    """
-    parts = [part.strip() for part in text.split(",")] if text else []
-    if not all(part.isascii() and part.isdigit() for part in parts):
-        raise ConfigError(f"--levels is {text!r}: give numbers with commas between them, as in 1,2")
-    return tuple(map(int, parts))
 
 
 def _convert(source: str, kind: str, path: Path, out: Path, *, levels: str = "", targets: tuple[str, ...] = ()) -> None:
