@@ -119,7 +119,15 @@ class Execution:
         self._ask(None, _START_S)
 
     def begin(
-        self, *, seed: int, watch: bool, shows: Shows, refuses: bool, backwards: bool, sampled: bool = False
+        self,
+        *,
+        seed: int,
+        watch: bool,
+        shows: Shows,
+        refuses: bool,
+        backwards: bool,
+        sampled: bool = False,
+        new_size: bool = False,
     ) -> None:
         """Tell the process that a forward begins (raises ExecutionDied).
 
@@ -130,9 +138,18 @@ class Execution:
             refuses: whether such a finding stops the launch.
             backwards: whether the order is reversed.
             sampled: whether launches are sampled, on tensors without data.
+            new_size: whether what earlier forwards showed of stores is forgotten.
         """
         with _deaths():
-            message = Begin(begin=seed, watch=watch, shows=shows, refuses=refuses, backwards=backwards, sampled=sampled)
+            message = Begin(
+                begin=seed,
+                new_size=new_size,
+                watch=watch,
+                shows=shows,
+                refuses=refuses,
+                backwards=backwards,
+                sampled=sampled,
+            )
             self._process.tell(message)
 
     @property
