@@ -136,7 +136,7 @@ class Judge:
             EnvironmentNotReady: a mechanism of `require_isolation` is not in force.
         """
         requests = at_sizes(request)
-        results = [*map(self._with_noise, requests, self._results(requests))]
+        results = [*map(self._with_noise, requests, self.each_size(requests))]
         return joined(request.task, results) if request.task.workloads else results[0]
 
     def _with_noise(self, request: EvalRequest, result: EvalResult) -> EvalResult:
@@ -144,7 +144,7 @@ class Judge:
             return result
         return with_noise(result, self._options.timing_noise, Random(b"timing noise" + self._secret(request)()))
 
-    def _results(self, requests: Sequence[EvalRequest]) -> list[EvalResult]:
+    def each_size(self, requests: Sequence[EvalRequest]) -> list[EvalResult]:
         """Return the results at the sizes of a task; a refusal before any trial is the only one."""
         if self._verdicts is None:
             return self._run(requests)
