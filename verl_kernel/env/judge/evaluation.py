@@ -90,7 +90,8 @@ class CandidateEvaluation:
             except DoesNotFit as unfit:
                 # On a GPU the autotuner would have skipped this configuration: judge it again without.
                 ruled_out.append(unfit.variant)
-                self._first.findings.decoy_kernel = None
+                for size in self._sizes:
+                    size.begin()
 
     def _run(self, ruled_out: list[str]) -> None:
         layouts = [MemoryLayout(size.steps.reference) for size in self._sizes]
@@ -136,7 +137,7 @@ class CandidateEvaluation:
                 if earlier is not None:
                     size.follow(self._first)
                     with self._stages.stage("load"):
-                        session = loading.at_size(session, size.steps.reference, renew=earlier.findings.has_ended)
+                        session = loading.at_size(session, size.steps.reference, renew=earlier.has_lost_runner)
                 session.secret, session.compiled = secret, size.steps.compiled
                 candidate = LoadedCandidate(
                     session=session,

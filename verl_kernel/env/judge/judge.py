@@ -167,7 +167,7 @@ class Judge:
     def _evaluation(self, requests: Sequence[EvalRequest]) -> CandidateEvaluation:
         first = requests[0]
         compilers = self._compilers if self._compiles(first) else []
-        context = self._context(first.task, self._secret(first), compilers)
+        context = self._context(first.task, self._secret(first), compilers, len(requests))
         return CandidateEvaluation(context, requests, [self._steps(context, one) for one in requests])
 
     def _steps(self, context: EvaluationContext, request: EvalRequest) -> EvaluationSteps:
@@ -241,13 +241,14 @@ class Judge:
         task: Task,
         draw_secret: Callable[[], bytes],
         compilers: Sequence[LaunchCompiler] = (),
+        sizes: int = 1,
     ) -> EvaluationContext:
         return EvaluationContext(
             options=self._options,
             namespace=task.namespace,
             device=self._device,
             zygote=self.processes.runners,
-            emulator=None if self._emulator is None else self._emulator.for_candidate(task.namespace),
+            emulator=None if self._emulator is None else self._emulator.for_candidate(task.namespace, sizes),
             guard=self._guard,
             draw_secret=draw_secret,
             clock=self._clock,

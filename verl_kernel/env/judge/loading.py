@@ -77,7 +77,7 @@ class Loading:
         Args:
             earlier: the candidate at the size before.
             reference: of the next size.
-            renew: whether it is loaded into another runner, as this one has failed.
+            renew: whether it is loaded into another runner, as this one cannot go on.
         """
         layout = MemoryLayout(reference)
         session = self._session(reference, layout, earlier.client, earlier.guard, earlier.is_sealed)

@@ -28,6 +28,9 @@ from verl_kernel.env.tamper.hack_flags import HackFlag
 from verl_kernel.env.tamper.trace_checks import lazy_flags, moves_too_little, own_launches
 from verl_kernel.env.trace import TraceEvent
 
+_HARMLESS = (EvalStatus.INCORRECT, EvalStatus.RUNTIME_ERROR, EvalStatus.COMPILE_ERROR)
+"""Verdicts after which a runner that lives can do other forwards."""
+
 
 class SizeEvaluation:
     """The stages of one candidate from its trials on, at one size of its task.
@@ -44,7 +47,11 @@ class SizeEvaluation:
     ) -> None:
         self._context, self._options, self._device = context, context.options, context.device
         self._request, self.steps, self._stages = request, steps, stages
-        true_size = None if steps.times is None else steps.times.true_size
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin, again if need be, without findings."""
+        true_size = None if self.steps.times is None else self.steps.times.true_size
         self.findings = Findings(self._device.timing_source, self._environment(), true_size=true_size)
         self._candidate: LoadedCandidate | None = None
         self._measured: Measurement | None = None
@@ -61,6 +68,13 @@ class SizeEvaluation:
     def is_begun(self) -> bool:
         """Whether the candidate was judged at this size, or refused there."""
         return self._candidate is not None or self.findings.has_ended
+
+    @property
+    def has_lost_runner(self) -> bool:
+        """Whether the candidate's runner has ended, or may be in another state than between two forwards."""
+        if self._candidate is None or (self.findings.has_ended and self.findings.status not in _HARMLESS):
+            return True
+        return not self._candidate.session.client.runner.alive
 
     @property
     def vouched(self) -> Sequence[TraceEvent] | None:
@@ -86,7 +100,7 @@ class SizeEvaluation:
             may_choose_again: whether an autotuner may choose another configuration.
         """
         session = candidate.session
-        self._candidate, self._measured = candidate, None
+        self._candidate = candidate
         # A commitment to the secret, from which inputs, plan and samples follow.
         self.findings.seed_commit = hashlib.sha256(session.secret).hexdigest()
         try:
