@@ -86,7 +86,8 @@ class CorrectnessTrials:
             # After every trial: the compiler works beside the next one.
             if candidate.compiling is not None:
                 candidate.compiling.look(candidate.session)
-            # Without the gate a program may compute on the host, which no trace shows.
+            # The runner says which ops of torch ran. The gate and the look at its functions, which comes before this
+            # at every size, keep a program from hiding some; without the gate it may also compute on the host.
             is_gated = self._options.static_check != "off"
             if number + 1 == min(FURTHER_TRIALS, plan.total) and is_gated and _only_kernels_compute(candidate):
                 findings.trials = findings.trials.model_copy(update={"total": number + 1})
