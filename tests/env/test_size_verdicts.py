@@ -4,15 +4,16 @@
 import math
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.env.pool.test_dispatcher import Actor, pool
 from tests.env.programs import program_of
 from tests.env.test_sizes import task
-from verl_kernel.env import EvalError, EvalResult, EvalStatus, GymOptions, LocalPool
+from verl_kernel.env import EvalError, EvalResult, EvalStatus, GymOptions, Task
+from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.request import EvalRequest
-from verl_kernel.env.size_verdicts import joined
+from verl_kernel.env.size_verdicts import at_sizes, joined
 
 OPTIONS = GymOptions(device="cpu", correctness_trials=1)
 SIZES = task("[{'columns': 256}, {'columns': 257}, {'columns': 1024}]")
@@ -37,13 +38,6 @@ PADDED_BY_ZEROS = RIGHT.replace('float("-inf")', "0.0")
 def verdict(status=EvalStatus.OK, speedup=2.0, low=None, **facts):
     known = {"speedup": speedup, "speedup_low": low or speedup} if status is EvalStatus.OK else {}
     return EvalResult(task_id="t", status=status, correctness=status is EvalStatus.OK, **known, **facts)
-
-
-async def judged(*verdicts):
-    """The verdict of a pool whose judge gives these, in order, and how many were not asked for."""
-    judge = Actor(*verdicts)
-    async with pool(judge) as dispatcher:
-        return await dispatcher.judge(EvalRequest(SIZES, "source")), len(judge.script)
 
 
 def test_a_task_at_one_size_draws_its_inputs_without_arguments():
@@ -78,20 +72,20 @@ def test_decoys_unknown_times_and_failures_of_ours_count(verdicts, found):
     assert (result.status, result.speedup and pytest.approx(result.speedup), result.rewarded) == found
 
 
-async def test_wrong_at_one_size_is_wrong():
+def test_wrong_at_one_size_is_wrong():
     wrong = verdict(EvalStatus.INCORRECT, error=EvalError(stage="correctness", type="WrongValues", message="off"))
-    result, left = await judged(verdict(), wrong, verdict())
+    result = joined(SIZES, [verdict(), wrong, verdict()])
     assert (result.status, result.speedup, result.rewarded) == (EvalStatus.INCORRECT, None, False)
     assert result.error.message == "at columns=257: off"
     assert result.wrong_sizes == ("columns=257",)
-    assert left == 0
 
 
-@pytest.mark.parametrize("status", [EvalStatus.REJECTED_STATIC, EvalStatus.LOAD_ERROR])
-async def test_no_other_size_is_judged_where_it_could_not_matter(status):
-    result, left = await judged(verdict(status), verdict(), verdict())
-    assert result.status is status
-    assert left == 2
+def test_no_size_is_judged_where_it_could_not_matter(judge):
+    refused, unloaded = (
+        judge.evaluate(SIZES, text) for text in ("import os", RIGHT.replace("class ", "1 / 0\nclass "))
+    )
+    assert (refused.status, len(refused.sizes)) == (EvalStatus.REJECTED_STATIC, 1)
+    assert (unloaded.status, len(unloaded.sizes)) == (EvalStatus.LOAD_ERROR, 1)
 
 
 def test_the_worst_size_can_be_what_counts():
@@ -104,11 +98,41 @@ def test_an_audit_is_of_the_first_size(judge):
     assert (audit.task_id, audit.task_hash) == ("softmax", SIZES.text_hash)
 
 
+def test_all_sizes_have_the_same_weights(device):
+    layer = SIZES.reference.replace("torch.softmax(x, -1)", "self.rows(x.T)").replace("    def forward", """\
+    def __init__(self):
+        super().__init__()
+        self.rows = torch.nn.Linear(4, 4)
+    def forward""")  # fmt: skip
+    first, second = (Reference(one, device) for one in map(Task(layer).at_size, Task(layer).workloads[:2]))
+    assert first.shares_weights(second)
+    assert all(torch.equal(first.state[name], second.state[name]) for name in second.state)
+
+
 @pytest.mark.processes
-def test_what_fails_at_one_size_earns_nothing():
-    with LocalPool(OPTIONS) as pool:
-        jobs = [(SIZES, source, "") for source in (RIGHT, PADDED_BY_ZEROS, AT_TWO_OF_THREE)]
-        right, wrong, lazy = pool.evaluate_many(jobs)
-    assert (right.status, len(right.sizes)) == (EvalStatus.OK, 3)
+def test_what_fails_at_one_size_earns_nothing(judge):
+    right, wrong, lazy = (judge.evaluate(SIZES, text) for text in (RIGHT, PADDED_BY_ZEROS, AT_TWO_OF_THREE))
+    assert (right.status, [one.status for one in right.sizes]) == (EvalStatus.OK, [EvalStatus.OK] * 3)
     assert (wrong.status, wrong.wrong_sizes) == (EvalStatus.INCORRECT, ("columns=257",))
     assert (lazy.status, lazy.wrong_sizes) == (EvalStatus.DECOY, ("columns=1024",))
+
+
+FAILS_AT_257 = RIGHT.replace("        out =", "        if x.shape[1] == 257:\n            x.nothing\n        out =", 1)
+
+
+@pytest.mark.processes
+def test_a_failure_at_one_size_leaves_the_others(judge):
+    result = judge.evaluate(SIZES, FAILS_AT_257)
+    assert [one.status.value for one in result.sizes] == ["ok", "runtime_error", "ok"]
+    assert result.sizes[2].speedup is not None
+
+
+MIXED = RIGHT.replace("return out", "return out * 1.0")
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("text", "trials"), [(RIGHT, [5, 2, 2]), (MIXED, [5, 5, 5])])
+def test_few_trials_where_kernels_alone_compute(text, trials, judge_with):
+    with judge_with(correctness_trials=5) as judge:
+        results = judge.each_size(at_sizes(EvalRequest(SIZES, text)))
+    assert [one.trials.passed for one in results] == trials

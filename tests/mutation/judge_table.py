@@ -21,12 +21,12 @@ from verl_kernel.env.compilation import nvidia
 from verl_kernel.env.ipc.channel import ChannelClosed, ProtocolError
 from verl_kernel.env.judge.candidate_session import CpuTime
 from verl_kernel.env.judge.compiling.code import CodeStore
-from verl_kernel.env.judge.evaluation import CandidateEvaluation
 from verl_kernel.env.judge.execution_client import ExecutionDied
 from verl_kernel.env.judge.findings import Stages
 from verl_kernel.env.judge.output_check import OutputCheck
 from verl_kernel.env.judge.processes.runner import GrantExceeded, RunnerDied, RunnerProcess
 from verl_kernel.env.judge.runner_client import RunnerClient
+from verl_kernel.env.judge.size_evaluation import SizeEvaluation
 from verl_kernel.env.judge.sizes import dry_session
 from verl_kernel.env.sandbox.scratch import CANDIDATE_FILE
 from verl_kernel.env.tamper.hack_flags import HackFlag, read_notes
@@ -71,10 +71,11 @@ def charged(**measured: Any) -> Shown:
         client=client, comparable=([], []), traces=[[]], work=lambda trace: SimpleNamespace(covered=()), source="k.py"
     )
     evaluation: Any = SimpleNamespace(
-        _reference=SimpleNamespace(task_flags=[]), _options=GymOptions(), _findings=SimpleNamespace(env={}),
+        steps=SimpleNamespace(reference=SimpleNamespace(task_flags=[])), _options=GymOptions(),
+        findings=SimpleNamespace(env={}),
         _device=SimpleNamespace(seals_traces=False),
     )  # fmt: skip
-    return value(lambda: CandidateEvaluation._take(evaluation, session, Measurement(None, None, None, refusal=refusal)))
+    return value(lambda: SizeEvaluation._take(evaluation, session, Measurement(None, None, None, refusal=refusal)))
 
 
 def outside_the_trials() -> Shown:

@@ -15,18 +15,12 @@ from verl_kernel.env.result import EvalResult, EvalStatus, SizeVerdict
 from verl_kernel.env.sizes import size_name
 from verl_kernel.env.task import Task
 
-_SAME_AT_ALL_SIZES = (EvalStatus.REJECTED_STATIC, EvalStatus.LOAD_ERROR)
-"""Verdicts that are reached before a candidate sees inputs: no other size could change them."""
-
 
 def at_sizes(request: EvalRequest) -> list[EvalRequest]:
-    """Return a request for each size of the task."""
+    """Return a request for each size of the task; the request itself for a task of one."""
+    if not request.task.workloads:
+        return [request]
     return [replace(request, task=request.task.at_size(workload)) for workload in request.task.workloads]
-
-
-def ends_sizes(result: EvalResult) -> bool:
-    """Whether no further size need be judged: the verdict cannot depend on the size, or there is none."""
-    return result.status in (*_SAME_AT_ALL_SIZES, EvalStatus.INFRA_ERROR)
 
 
 def joined(task: Task, results: Sequence[EvalResult]) -> EvalResult:

@@ -13,7 +13,7 @@ from verl_kernel.errors import TaskError
 Workload = dict[str, object] | object
 NAME = "WORKLOADS"
 MOST = 64
-"""Sizes of a task: each is a whole evaluation."""
+"""Most sizes of a task: each has trials of its own."""
 AT_SIZE = "_inputs_at_size"
 """Name of the function of a task at one of its sizes that takes what `get_inputs` took."""
 

@@ -33,6 +33,8 @@ class Task:
     """Class of the reference; a candidate defines `<entry_point>New`."""
     namespace: str = field(default="", kw_only=True)
     """Whose task it is, in a service for several; what is remembered of a task is remembered for its namespace."""
+    size_of: str = field(default="", kw_only=True, repr=False, compare=False)
+    """Fingerprint of the task that this one is a size of: all sizes of a task have the same weights."""
     fingerprint: str = field(init=False, repr=False)
     """SHA-256 of the reference and its entry point; input values depend on it."""
     workloads: tuple[Workload, ...] = field(init=False, repr=False, compare=False)
@@ -74,7 +76,7 @@ class Task:
         call = f"**{workload!r}" if isinstance(workload, dict) else repr(workload)
         drawn = f"{AT_SIZE} = get_inputs\n\n\ndef get_inputs():\n    return {AT_SIZE}({call})\n"
         name = f"{self.task_id}[{size_name(workload)}]"
-        return replace(self, reference=f"{self.reference}\n\n{drawn}", task_id=name)
+        return replace(self, reference=f"{self.reference}\n\n{drawn}", task_id=name, size_of=self.fingerprint)
 
     def _parsed(self) -> ast.Module:
         if not isinstance(self.reference, str) or not self.reference.strip():

@@ -228,5 +228,5 @@ def test_code_is_kept_where_nobody_else_can_write(needed, tmp_path, monkeypatch)
     assert not (tmp_path / "code").exists()
 
 
-def test_a_new_process_begins_with_a_small_launch():
-    assert zygote.run(zygote.small_launch_code()).tolist() == [2.0 * number for number in range(32)]
+def test_a_zygote_begins_with_a_small_launch():
+    assert zygote.small_launch().tolist() == [2.0 * number for number in range(32)]

@@ -113,9 +113,14 @@ def without_torch(backend: str) -> ModuleType:
     return module
 
 
+def driver_of(target: Target) -> TritonDriver:
+    """Return what Triton asks while it compiles for a target."""
+    return TritonDriver(GPUTarget(target.BACKEND, target.architecture, target.lanes), {})
+
+
 def _assume(target: Target) -> None:
     """Let Triton and kernels take this target for the machine's."""
-    driver.set_active(TritonDriver(GPUTarget(target.BACKEND, target.architecture, target.lanes), {}))
+    driver.set_active(driver_of(target))
     sys.modules["torch"] = without_torch(target.BACKEND)
 
 

@@ -138,6 +138,23 @@ def _format(kind: str) -> Callable[[Evaluator], None]:
     return case
 
 
+def _sizes(evaluator: Evaluator) -> None:
+    task = Task(programs.SIZES, task_id="sizes")
+    right = judged(evaluator, programs.AT_ALL_SIZES, task)
+    expect(right.rewarded and len(right.sizes or ()) == 3, "an honest kernel rewarded at 3 sizes", right)
+    fast = judged(evaluator, programs.FAST_AT_ONE_SIZE, task)
+    first = fast.sizes[0].speedup if fast.sizes else None
+    expect(
+        fast.speedup is not None and first is not None and fast.speedup < first / 2,
+        "no pay for speed at one size only",
+        fast.sizes,
+    )
+    one, torchs = (judged(evaluator, text, task) for text in (programs.RIGHT_AT_ONE_SIZE, programs.TORCH_AT_ONE_SIZE))
+    verdicts = [(result.status, result.wrong_sizes) for result in (one, torchs)]
+    wanted = [(EvalStatus.INCORRECT, ("17", "32")), (EvalStatus.DECOY, ("32",))]
+    expect(verdicts == wanted, "what is wrong at some sizes to be refused", verdicts)
+
+
 _MAY_LACK = ("float8_e4m3fn", "float8_e5m2")
 
 
@@ -297,6 +314,7 @@ CASES: dict[str, Callable[[Evaluator], None]] = {
     "wrong_shape_is_incorrect": _verdict(programs.TRANSPOSED, EvalStatus.INCORRECT),
     "wrong_dtype_is_incorrect": _verdict(programs.DOUBLE, EvalStatus.INCORRECT),
     **{f"{kind}_is_judged": _format(kind) for kind in programs.FORMATS},
+    "every_size_is_judged": _sizes,
     "nan_is_incorrect": _verdict(programs.NAN, EvalStatus.INCORRECT),
     "changed_inputs_are_incorrect": _verdict(programs.WRITES_INPUTS, EvalStatus.INCORRECT),
     "no_launch_is_a_decoy": _verdict(programs.TORCH_ONLY, EvalStatus.DECOY),

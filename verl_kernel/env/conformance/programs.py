@@ -74,6 +74,23 @@ TORCH_ONLY = candidate("return torch.relu(x + y) * self.scale")
 NO_PYTHON = "This is no Python"
 NO_CLASS = "import torch\n"
 ODD_SOURCES = ("", "\0", "x = '\ud800'", "# coding: no-such-codec\n", "(" * 5000, "ModelNew = 7\n")
+SIZES = (
+    REFERENCE.replace("get_inputs()", "get_inputs(rows)").replace("randn(16", "randn(rows")
+    + """
+WORKLOADS = [16, 17, 32]
+"""
+)
+
+
+def at_sizes(body: str) -> str:
+    """Return a candidate for all of `SIZES` whose forward consists of the line `body`."""
+    return candidate(body).replace("fused[(1,)]", "fused[(triton.cdiv(x.numel(), 512),)]")
+
+
+AT_ALL_SIZES = at_sizes("return self.launch(x, y)")
+RIGHT_AT_ONE_SIZE = at_sizes("return self.launch(x, y) * (1.0 if x.shape[0] == 16 else 1.1)")
+FAST_AT_ONE_SIZE = at_sizes("return [self.launch(x, y) for _ in range(1 if x.shape[0] == 16 else 40)][-1]")
+TORCH_AT_ONE_SIZE = at_sizes("return self.launch(x, y) if x.shape[0] < 32 else torch.relu(x + y) * self.scale")
 FORMATS = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 """Formats of the task in fewer bits than 32."""
 

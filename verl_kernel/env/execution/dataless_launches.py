@@ -60,8 +60,12 @@ class SampledLaunches(Launches):
         self._draw = np.random.default_rng(0)
         self._tried_works: dict[object, Work] = {}
 
-    def start(self, *, sampled: bool, seed: int, watch: bool, shows: Shows, refuses: bool, backwards: bool) -> None:
-        """Begin a forward whose launches are sampled or not (other arguments as of `begin`)."""
+    def start(
+        self, *, sampled: bool, new_size: bool, seed: int, watch: bool, shows: Shows, refuses: bool, backwards: bool
+    ) -> None:
+        """Begin a forward whose launches are sampled or not, at a new size or not (other arguments as of `begin`)."""
+        if new_size:
+            self.forget()
         if sampled:
             self._sparse.begin(seed)
             self._tried_works.clear()

@@ -195,6 +195,12 @@ class Launches:
         self._works, self._sizes, self._reported, self._stopped, self._findings = [], [], 0, None, []
         self._checks.begin(watch, refuses)
 
+    def forget(self) -> None:
+        """Forget what earlier forwards showed of launches."""
+        # A kernel may compute at one size and copy at another, by the same code and at the same place of a forward.
+        self._stores = StoreClassifier()
+        self._explained_once.clear()
+
     def report(self, first: int = 0) -> Reported:
         """Return what ran since the forward began, from a launch on, as far as it fits into one message."""
         # Half a frame leaves room for the rest of the message; one launch is always sent, so that reports end.

@@ -38,10 +38,7 @@ from verl_kernel.env.ipc.messages import CodeRequest, ForkRequest, Ready, Starte
 from verl_kernel.env.sandbox import gpu_isolation, jail, landlock, libc
 from verl_kernel.env.sandbox.isolation import IsolationProfile
 
-# A small launch that an executing process makes while the runner loads the candidate.
-#
-# A forked process has its parent's memory, but the first access to each page costs a fault: a thousand of them in a
-# first launch, which would otherwise delay the first trial.
+# A small launch before any fork: what a first launch makes once, all forked processes then have.
 
 
 _ELEMENTS, _SIGNATURE = 32, {"x": "*fp32", "out": "*fp32"}
@@ -68,13 +65,9 @@ _PTX = """.version 8.7
 """
 
 
-def small_launch_code() -> bytes:
-    """Return the code of the small launch, for `run`."""
-    return code.make(_PTX, 1, 0).to_bytes()
-
-
-def run(native: bytes) -> np.ndarray:
-    """Run the small launch; returns what it wrote, twice the numbers from 0."""
+def small_launch() -> np.ndarray:
+    """Make the small launch; returns what it wrote, twice the numbers from 0."""
+    native = code.make(_PTX, 1, 0).to_bytes()
     kernel, x = Kernel.loaded(code.read(native)), np.arange(_ELEMENTS, dtype=np.float32)
     out = np.zeros_like(x)
     buffers = [Buffer(array.ctypes.data, array.nbytes) for array in (x, out)]
@@ -102,13 +95,13 @@ def serve(fd: int, before_ready: Callable[[], None] = lambda: None) -> None:
         fd: the socket to the judge.
         before_ready: called before the judge is told that processes can be forked.
     """
+    small_launch()
     channel = Channel(socket.socket(fileno=fd))
     with fork_loop.inherited():
         ready = Ready(ready={"llvmlite": version("llvmlite")})
     before_ready()
     channel.send(ready)
-    # The small launch is compiled before forking: a forked process only loads it.
-    fork_loop.serve(channel, partial(_become_emulator, small_launch_code()))
+    fork_loop.serve(channel, _become_emulator)
 
 
 def load_library(folder: str) -> None:
@@ -123,7 +116,7 @@ def load_library(folder: str) -> None:
     library().need(all.FIRST if cache is None else all.common(), cache)
 
 
-def _become_emulator(small: bytes, request: ForkRequest, fds: list[int]) -> None:
+def _become_emulator(request: ForkRequest, fds: list[int]) -> None:
     sock, memory, output, _, *links = fds
     # Addresses are reserved here, before the jail limits them.
     arena, sparse = Arena(memory, request["memory_bytes"]), SparseMemory(memory, request["memory_bytes"])
@@ -132,7 +125,6 @@ def _become_emulator(small: bytes, request: ForkRequest, fds: list[int]) -> None
     landlock.settle(gpu_isolation.kept(os.environ), limits.scratch)
     judge, runner, codes = (Channel(socket.socket(fileno=fd)) for fd in (sock, *links))
     judge.send(Started(isolation=jail.enter(limits)))
-    run(small)  # after the answer, so that the judge does not wait for it
     with suppress(ChannelClosed):
         _serve(judge, runner, SampledLaunches(arena, partial(_ask, codes), sparse))
 

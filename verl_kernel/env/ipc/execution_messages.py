@@ -195,6 +195,8 @@ class Begin(TypedDict):
     """Begin a forward: forget earlier launches, and draw the order of programs from the number `begin`. No answer."""
 
     begin: int
+    new_size: bool
+    """Whether what earlier forwards showed of stores is forgotten, as they had inputs of another size."""
     watch: bool
     """Whether memory is checked for races, uninitialised reads and accesses outside of views."""
     refuses: bool

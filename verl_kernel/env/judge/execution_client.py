@@ -11,12 +11,13 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from typing import Any
 
+from verl_kernel.env.compilation.targets import CODE_S
 from verl_kernel.env.ipc import channel as channels
 from verl_kernel.env.ipc.channel import ProtocolError
 from verl_kernel.env.ipc.execution_messages import Begin, Report, Reported, Shows
 from verl_kernel.env.ipc.messages import Claims
 from verl_kernel.env.ipc.shared_memory import SharedMemory
-from verl_kernel.env.judge.compiling.code import CandidateCode, CodeService, CodeStore
+from verl_kernel.env.judge.compiling.code import CandidateCode, CodeService, CodeStore, CodeTime
 from verl_kernel.env.judge.processes.own_time import RunQueue
 from verl_kernel.env.judge.processes.runner import GrantExceeded, RunnerDied, RunnerProcess
 from verl_kernel.env.judge.processes.zygote import ExecuteZygote
@@ -58,9 +59,9 @@ class LaunchEmulator:
         self._options, self._zygote, self.store = options, zygote, store
         self._beside = ThreadPoolExecutor(1)  # forks beside the runner's own start
 
-    def for_candidate(self, namespace: str) -> CandidateEmulator:
-        """Make the emulator of one candidate's launches."""
-        code = CandidateCode(self.store, namespace)
+    def for_candidate(self, namespace: str, sizes: int = 1) -> CandidateEmulator:
+        """Make the emulator of one candidate's launches, with time for the code of so many sizes."""
+        code = CandidateCode(self.store, namespace, CodeTime(sizes * CODE_S))
         return CandidateEmulator(
             self._options, lambda *arguments: self._beside.submit(self._zygote.fork, *arguments), code
         )
@@ -119,7 +120,15 @@ class Execution:
         self._ask(None, _START_S)
 
     def begin(
-        self, *, seed: int, watch: bool, shows: Shows, refuses: bool, backwards: bool, sampled: bool = False
+        self,
+        *,
+        seed: int,
+        watch: bool,
+        shows: Shows,
+        refuses: bool,
+        backwards: bool,
+        sampled: bool = False,
+        new_size: bool = False,
     ) -> None:
         """Tell the process that a forward begins (raises ExecutionDied).
 
@@ -130,9 +139,18 @@ class Execution:
             refuses: whether such a finding stops the launch.
             backwards: whether the order is reversed.
             sampled: whether launches are sampled, on tensors without data.
+            new_size: whether what earlier forwards showed of stores is forgotten.
         """
         with _deaths():
-            message = Begin(begin=seed, watch=watch, shows=shows, refuses=refuses, backwards=backwards, sampled=sampled)
+            message = Begin(
+                begin=seed,
+                new_size=new_size,
+                watch=watch,
+                shows=shows,
+                refuses=refuses,
+                backwards=backwards,
+                sampled=sampled,
+            )
             self._process.tell(message)
 
     @property

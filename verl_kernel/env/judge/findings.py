@@ -77,6 +77,11 @@ class Findings:
     measured: Measurement = field(default_factory=lambda: Measurement(None, None, None))
     """By the clock; empty at first."""
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether a verdict has ended the evaluation."""
+        return self.error is not None
+
     def settle(self, status: EvalStatus, error: EvalError, flags: tuple[HackFlag, ...]) -> None:
         """Note the verdict that ended the evaluation, and the fields that follow from it."""
         self.status, self.error = status, error

@@ -34,7 +34,7 @@ from verl_kernel.env.judge.sizes.reduced_times import ReducedTimes
 from verl_kernel.env.judge.sizes.size_choice import SizeChoice
 from verl_kernel.env.judge.steps import ClockTimes, EvaluationContext, EvaluationSteps
 from verl_kernel.env.judge.trials.correctness import CorrectnessTrials
-from verl_kernel.env.judge.trials.plan import Counts, TrialChoice
+from verl_kernel.env.judge.trials.plan import TrialChoice
 from verl_kernel.env.judge.trials.survey import Outcome, survey
 from verl_kernel.env.judge.verdict_store import VerdictStore
 from verl_kernel.env.lru import LRUCache
@@ -48,7 +48,7 @@ from verl_kernel.env.reference.kinds import Kind
 from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalResult
-from verl_kernel.env.size_verdicts import at_sizes, ends_sizes, joined
+from verl_kernel.env.size_verdicts import at_sizes, joined
 from verl_kernel.env.task import Task, slow_reference
 from verl_kernel.env.true_size.shrinking import Shrunk
 from verl_kernel.errors import ConfigError, InfraError, TaskError
@@ -136,47 +136,59 @@ class Judge:
             InfraError: the evaluator failed; the candidate was not judged.
             EnvironmentNotReady: a mechanism of `require_isolation` is not in force.
         """
-        if request.task.workloads:
-            results: list[EvalResult] = []
-            for one_size in at_sizes(request):
-                results.append(self.judge(one_size))
-                if ends_sizes(results[-1]):
-                    break
-            return joined(request.task, results)
-        result = self._verdict(request)
+        requests = at_sizes(request)
+        results = [*map(self._with_noise, requests, self.each_size(requests))]
+        return joined(request.task, results) if request.task.workloads else results[0]
+
+    def _with_noise(self, request: EvalRequest, result: EvalResult) -> EvalResult:
         if not self._options.timing_noise or request.validate:  # noise is for the times of a training
             return result
         return with_noise(result, self._options.timing_noise, Random(b"timing noise" + self._secret(request)()))
 
-    def _verdict(self, request: EvalRequest) -> EvalResult:
+    def each_size(self, requests: Sequence[EvalRequest]) -> list[EvalResult]:
+        """Return the results at the sizes of a task; a refusal before any trial is the only one."""
         if self._verdicts is None:
-            return self._run(request)
-        is_compiled = bool(self._compilers) and self._compiles(request)
-        result = self._verdicts.load(request, is_compiled)
-        if result is None:
-            result = self._run(request)
-            self._verdicts.save(request, is_compiled, result)
-        return result
+            return self._run(requests)
+        is_compiled = bool(self._compilers) and self._compiles(requests[0])
+        stored = [result for one in requests if (result := self._verdicts.load(one, is_compiled)) is not None]
+        if len(stored) == len(requests):
+            return stored
+        results = self._run(requests)
+        for one, result in zip(requests, results, strict=False):
+            self._verdicts.save(one, is_compiled, result)
+        return results
 
-    def _run(self, request: EvalRequest) -> EvalResult:
-        with self._served(request):
+    def _run(self, requests: Sequence[EvalRequest]) -> list[EvalResult]:
+        with self._served(requests[0]):
             try:
-                return self._evaluation(request).run(request)
+                return self._run_served(requests)
             except torch.OutOfMemoryError:
                 if not self._device.is_divided:
                     raise
             with self._device.whole():
-                return self._evaluation(request).run(request)
+                return self._run_served(requests)
 
-    def _evaluation(self, request: EvalRequest) -> CandidateEvaluation:
-        compilers = self._compilers if self._compiles(request) else []
+    def _run_served(self, requests: Sequence[EvalRequest]) -> list[EvalResult]:
+        # A task at reduced sizes needs runners of its own, which do nothing before their first forward.
+        is_apart = any(self._sizes.of(one.task) for one in requests)
+        parts = [[one] for one in requests] if is_apart else [requests]
+        return [result for part in parts for result in self._evaluation(part).run()]
+
+    def _evaluation(self, requests: Sequence[EvalRequest]) -> CandidateEvaluation:
+        first = requests[0]
+        compilers = self._compilers if self._compiles(first) else []
+        context = self._context(first.task, self._secret(first), compilers, len(requests))
+        sizes = [self._steps(context, one) for one in requests]
+        needed_bytes = max(size.reference.runner_bytes for size in sizes)
+        context = replace(context, options=self._device.granted(needed_bytes, self._options))
+        return CandidateEvaluation(context, requests, sizes)
+
+    def _steps(self, context: EvaluationContext, request: EvalRequest) -> EvaluationSteps:
         shrunk = self._sizes.of(request.task)
         references = [self._reference(task) for task in _tasks(request.task, shrunk)]
-        compiled = self.compiled(request.task, references[0].is_sized)
-        context = self._context(request.task, self._secret(request), self._choice.of(request), compilers, compiled)
-        context = replace(context, options=self._device.granted(references[0].runner_bytes, self._options))
+        trials = CorrectnessTrials(self._options, self._choice.of(request))
         times = ClockTimes(self._clock) if shrunk is None else ReducedTimes(context, references, shrunk, request)
-        return CandidateEvaluation(context, references[0], EvaluationSteps(CorrectnessTrials(context), times))
+        return EvaluationSteps(references[0], trials, times, self.compiled(request.task, references[0].is_sized))
 
     def survey(self, task: Task, source: str, kinds: Sequence[Kind], secret: bytes) -> list[Outcome]:
         """Return how each of many trials ends; a failed one does not stop the next. Not a verdict (`trials.survey`).
@@ -241,22 +253,19 @@ class Judge:
         self,
         task: Task,
         draw_secret: Callable[[], bytes],
-        counts: Counts | None = None,
         compilers: Sequence[LaunchCompiler] = (),
-        compiled: CompiledReference | None = None,
+        sizes: int = 1,
     ) -> EvaluationContext:
         return EvaluationContext(
             options=self._options,
             namespace=task.namespace,
             device=self._device,
             zygote=self.processes.runners,
-            emulator=None if self._emulator is None else self._emulator.for_candidate(task.namespace),
+            emulator=None if self._emulator is None else self._emulator.for_candidate(task.namespace, sizes),
             guard=self._guard,
             draw_secret=draw_secret,
             clock=self._clock,
-            counts=counts,
             compilers=compilers,
-            compiled=compiled,
         )
 
     @contextmanager

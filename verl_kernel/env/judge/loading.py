@@ -50,6 +50,7 @@ class Loading:
         self._findings, self._describe, self._begin_execution = findings, describe, execution
         self.execution: Execution | None = None
         """The executing process of the latest runner."""
+        self._has_initial = False
 
     @property
     def source(self) -> str:
@@ -66,9 +67,36 @@ class Loading:
         is_sealed: bool,
     ) -> CandidateSession:
         """Fork a runner and put the constants into shared memory; the runner then waits for its first request."""
-        options, path = self._options, self._scratch.path
         self._memory.write(layout.constants, layout.specs)
-        client = RunnerClient(self._fork(), path, options, stages)
+        client = RunnerClient(self._fork(), self._scratch.path, self._options, stages)
+        return self._session(reference, layout, client, guard, is_sealed)
+
+    def at_size(self, earlier: CandidateSession, reference: Reference, *, renew: bool) -> CandidateSession:
+        """Return the candidate at another size of its task, in the same runner (raises what `load` raises).
+
+        Args:
+            earlier: the candidate at the size before.
+            reference: of the next size.
+            renew: whether it is loaded into another runner, as this one cannot go on.
+        """
+        layout = MemoryLayout(reference)
+        session = self._session(reference, layout, earlier.client, earlier.guard, earlier.is_sealed)
+        if renew or not reference.shares_weights(earlier.reference):
+            session.client.runner.end()
+            self.again(session)
+        else:
+            reference.use_weights(initial=self._has_initial)
+        return session
+
+    def _session(
+        self,
+        reference: Reference,
+        layout: MemoryLayout,
+        client: RunnerClient,
+        guard: Callable[[], AbstractContextManager[object]],
+        is_sealed: bool,
+    ) -> CandidateSession:
+        options = self._options
         check = OutputCheck(
             reference=reference,
             client=client,
@@ -117,7 +145,8 @@ class Loading:
         self._findings.compiled = True
         self._findings.env["weights"] = weights = client.parse(lambda: str(reply["weights"]))
         # The runner's word decides only which weights both sides use, and "seeded" costs it its speedup.
-        reference.use_weights(initial=weights == "seeded")
+        self._has_initial = weights == "seeded"
+        reference.use_weights(initial=self._has_initial)
 
     def begin(self, client: RunnerClient) -> None:
         """Wait until a runner is ready for its first request (raises what `load` raises)."""

@@ -59,6 +59,7 @@ class NativeTrials:
         self._loading, self._env = loading, env
         self._refuses = checks == "refuse"
         self._checked_in = -1 if checks == "off" else checked_in
+        self._is_first = True
 
     def watched(self, session: CandidateSession, number: int, kind: Kind, forward: Callable[[], Done]) -> Done:
         """Do a forward (raises Verdict, also for what the executing process reports of it).
@@ -110,10 +111,16 @@ class NativeTrials:
         # Two forwards share an order, which the second one reverses: each of any two programs comes first once, so that
         # a program which needs the other's result is found.
         seed = seed_of(session.secret, b"order", (number // 2).to_bytes(8, "little"))
+        new_size, self._is_first = self._is_first, False
         self._guarded(
             session,
             lambda: execution.begin(
-                seed=seed, watch=watch, shows=shows, refuses=self._refuses, backwards=number % 2 == 1
+                seed=seed,
+                watch=watch,
+                shows=shows,
+                refuses=self._refuses,
+                backwards=number % 2 == 1,
+                new_size=new_size,
             ),
         )
 

@@ -18,10 +18,11 @@ from verl_kernel.env.judge.findings import Findings, Stages
 from verl_kernel.env.judge.loading import Loading
 from verl_kernel.env.judge.native_trials import NativeTrials
 from verl_kernel.env.judge.processes.zygote import Zygote
-from verl_kernel.env.judge.trials.plan import Counts
 from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.kinds import Kind
+from verl_kernel.env.reference.reference import Reference
 from verl_kernel.env.result import TrueSize
+from verl_kernel.env.trace import TraceEvent
 
 Done = TypeVar("Done")
 
@@ -43,12 +44,8 @@ class EvaluationContext:
     draw_secret: Callable[[], bytes]
     """Draws the evaluation's secret, once the candidate is loaded."""
     clock: Clock
-    counts: Counts | None = None
-    """How many trials of each kind there are; None for the usual numbers."""
     compilers: Sequence[LaunchCompiler] = ()
     """Compile the launches while the trials run, each for one target."""
-    compiled: CompiledReference | None = None
-    """What the reference runs if it is compiled; None where that is not asked for, or is measured."""
 
 
 @dataclass(kw_only=True)
@@ -61,6 +58,8 @@ class LoadedCandidate:
     stages: Stages
     compiling: CompileStage | None = None
     """Compiles the launches while the trials run; None where that is not asked for."""
+    vouched: Sequence[TraceEvent] | None = None
+    """A forward at an earlier size at which the ablation found that the kernels matter; None at the first size."""
     native: NativeTrials | None = None
     """Trials whose kernels an executing process runs; None before they begin, and where the device runs kernels."""
 
@@ -102,11 +101,14 @@ class TimeStep(Protocol):
 
 @dataclass(frozen=True)
 class EvaluationSteps:
-    """The steps that differ between kinds of evaluations."""
+    """The steps that differ between kinds of evaluations, and between the sizes of a task."""
 
+    reference: Reference
     trials: TrialStep
     times: TimeStep | None
     """None: the evaluation ends after its trials, without clock and exit."""
+    compiled: CompiledReference | None = None
+    """What the reference runs if it is compiled; None where that is not asked for, or is measured."""
 
 
 class ClockTimes:

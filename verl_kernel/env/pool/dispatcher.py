@@ -25,7 +25,6 @@ from verl_kernel.env.pool.supervisor import JudgeSupervisor
 from verl_kernel.env.pool.verdict_cache import SharedEvaluation, VerdictCache, verdict_key
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import OUT_OF_BOUNDS, EvalResult, EvalStatus
-from verl_kernel.env.size_verdicts import at_sizes, ends_sizes, joined
 from verl_kernel.errors import EnvironmentNotReady, InfraError, TaskError
 
 _LOG = logging.getLogger(__name__)
@@ -89,16 +88,6 @@ class Dispatcher(Generic[Handle]):
             TaskError: the reference is unusable.
             EnvironmentNotReady: no judge can start.
         """
-        if not request.task.workloads:
-            return await self._judge_one(request, lost)
-        results: list[EvalResult] = []
-        for one_size in at_sizes(request):
-            results.append(await self._judge_one(one_size, lost))
-            if ends_sizes(results[-1]):
-                break
-        return joined(request.task, results)
-
-    async def _judge_one(self, request: EvalRequest, lost: int) -> EvalResult:
         self._supervisor.start()
         pending = self._shared(request)
         if pending is not None:

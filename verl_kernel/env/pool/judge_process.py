@@ -92,7 +92,7 @@ class JudgeProcess:
         options = self._options
         self.start()
         try:
-            return self._ask(request, evaluation_limit_s(options))
+            return self._ask(request, evaluation_limit_s(options, len(request.task.workloads)))
         except _JudgeDied as died:
             if died.code == REFERENCE_HUNG:
                 raise slow_reference(request.task, options.reference_timeout_s) from None

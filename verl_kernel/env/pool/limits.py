@@ -15,8 +15,8 @@ REFERENCE_HUNG = 77
 """Exit status of a judge process whose reference exceeded `reference_timeout_s`."""
 
 
-def evaluation_limit_s(options: GymOptions) -> float:
-    """Return the wall-clock seconds after which a judge counts as hung.
+def evaluation_limit_s(options: GymOptions, sizes: int = 1) -> float:
+    """Return the wall-clock seconds after which a judge counts as hung, for a task of so many sizes.
 
     This exceeds the sum of all limits within an evaluation, on a busy machine too. The reference has two phases
     (preparation and forwards), a candidate that fails without its kernels is loaded again, and a judge with a GPU may
@@ -29,4 +29,4 @@ def evaluation_limit_s(options: GymOptions) -> float:
     if options.reference_mode != "eager":  # torch's compiler, a forward without data, and one that counts its program
         budgets += [*(options.reference_timeout_s,) * 3, options.load_timeout_s, CODE_S, COMPILE_S]
     waits_s = 0.0 if options.device == "cpu" else options.patience_s
-    return sum(map(backstop_s, budgets)) + waits_s + _SLACK_S
+    return max(1, sizes) * sum(map(backstop_s, budgets)) + waits_s + _SLACK_S

@@ -164,7 +164,8 @@ class TaskJudges:
         text = task.reference, task.task_id, task.entry_point, task.namespace
         request = TaskRequest(task=text, seed=_seed(self._seed, task), judge=candidate)
         try:
-            answer = _answer(task, judge.ask(request, task, evaluation_limit_s(self._options)))
+            limit_s = evaluation_limit_s(self._options, len(task.workloads))
+            answer = _answer(task, judge.ask(request, task, limit_s))
         except BaseException:  # a judge whose task is not fit has no use either, and its reference may have left much
             judge.end()
             raise

@@ -58,7 +58,7 @@ class ReferenceProgram:
 
     def __init__(self, task: Task, device: DeviceBackend) -> None:
         self.task, self.device = task, device
-        self.weight_seed = seed_of(b"weights", task.fingerprint.encode())
+        self.weight_seed = seed_of(b"weights", (task.size_of or task.fingerprint).encode())
         self._names = self._execute()
 
     def init_inputs(self) -> Value:

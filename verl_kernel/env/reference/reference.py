@@ -75,6 +75,13 @@ class Reference:
         tensors = [*self.init.tensors, *self.state.values()]
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
+    def shares_weights(self, other: Reference) -> bool:
+        """Whether a candidate that was loaded with the weights of another size of the task has this one's."""
+        mine, others = (
+            (reference.weight_seed, reference.constants, reference.structured) for reference in (self, other)
+        )
+        return mine == others
+
     @property
     def runner_bytes(self) -> int:
         """Bytes in a runner: its weights and the candidate's, inputs, buffers of the outputs and the outputs."""

@@ -49,6 +49,12 @@ def are_alike(traces: Sequence[Trace], file: str) -> bool:
     return len({tuple(_computing_names(trace, file)) for trace in traces}) <= 1
 
 
+def only_kernels_compute(trace: Trace, other: Trace, file: str) -> bool:
+    """Tell whether a forward did what another one did, by names, and torch only moved data in it."""
+    steps, others = ([(event.kind, event.name, event.failed) for event in events] for events in (trace, other))
+    return steps == others and all(is_moving(event.name) or own_launches([event], file) for event in trace)
+
+
 def _computing_names(trace: Trace, file: str) -> list[str]:
     computed = [event.kind == "op" and not is_moving(event.name) for event in trace]
     pairs = zip(trace, computed, strict=True)

@@ -89,7 +89,7 @@ class CudaDevice(SharedDevice):
         from triton.backends.nvidia.driver import CudaDriver
         from triton.runtime.driver import driver
 
-        from verl_kernel.env.compilation.compiler import TargetDriver, compile_trial_kernel
+        from verl_kernel.env.compilation.compiler import compile_trial_kernel, driver_of
         from verl_kernel.env.compilation.targets import TARGETS
         from verl_kernel.env.seeding import seed_everything
         from verl_kernel.env.tamper import tripwire
@@ -98,7 +98,7 @@ class CudaDevice(SharedDevice):
         with tempfile.TemporaryDirectory() as folder, triton.knobs.cache.scope():
             triton.knobs.cache.dir = folder
             # Whatever the GPU: every runner would load the same at its first launch, and hash all of Triton.
-            driver.set_active(TargetDriver(TARGETS["sm_90"]))
+            driver.set_active(driver_of(TARGETS["sm_90"]))
             compile_trial_kernel()
         driver.set_active(CudaDriver())
         tripwire.install()

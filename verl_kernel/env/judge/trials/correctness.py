@@ -12,11 +12,12 @@ from verl_kernel.env.judge.ablation import Ablation
 from verl_kernel.env.judge.candidate_session import CandidateSession
 from verl_kernel.env.judge.output_check import difference
 from verl_kernel.env.judge.runner_client import Verdict
-from verl_kernel.env.judge.steps import EvaluationContext, LoadedCandidate
-from verl_kernel.env.judge.trials.plan import TrialPlan, worst
+from verl_kernel.env.judge.steps import LoadedCandidate
+from verl_kernel.env.judge.trials.plan import FURTHER_TRIALS, Counts, TrialPlan, worst
+from verl_kernel.env.options import GymOptions
 from verl_kernel.env.reference.kinds import Kind
 from verl_kernel.env.result import EvalStatus, Trials
-from verl_kernel.env.tamper.trace_checks import are_alike, own_launches
+from verl_kernel.env.tamper.trace_checks import are_alike, only_kernels_compute, own_launches
 
 # The trial in the other mode: with gradients recorded, and switched between train and eval where the task allows it.
 #
@@ -68,11 +69,12 @@ class CorrectnessTrials:
     """The trials of an evaluation, which ends at the first wrong one.
 
     Args:
-        context: what the judge gives to the evaluation.
+        options: how to judge.
+        counts: how many trials of each kind there are; None for the usual numbers.
     """
 
-    def __init__(self, context: EvaluationContext) -> None:
-        self._options, self._counts = context.options, context.counts
+    def __init__(self, options: GymOptions, counts: Counts | None = None) -> None:
+        self._options, self._counts = options, counts
 
     def take(self, candidate: LoadedCandidate) -> None:
         """Do all trials, and the ablation among them, at the secret places of the plan (raises Verdict)."""
@@ -84,6 +86,13 @@ class CorrectnessTrials:
             # After every trial: the compiler works beside the next one.
             if candidate.compiling is not None:
                 candidate.compiling.look(candidate.session)
+            # The runner says which ops of torch ran. The gate and the look at its functions, which comes before this
+            # at every size, keep a program from hiding some; without the gate it may also compute on the host.
+            is_gated = self._options.static_check != "off"
+            if number + 1 == min(FURTHER_TRIALS, plan.total) and is_gated and _only_kernels_compute(candidate):
+                findings.trials = findings.trials.model_copy(update={"total": number + 1})
+                findings.decoy_kernel = False if self._options.ablation else None
+                break
             if number >= plan.ablated and self._may_be_decoy(candidate):
                 with candidate.stages.stage("ablation"):
                     _ablation(candidate, plan.total)
@@ -98,14 +107,24 @@ class CorrectnessTrials:
                 findings.ablated_where = WHERE
 
     def _plan(self, candidate: LoadedCandidate) -> TrialPlan:
+        secret = candidate.session.secret
         if self._counts is None:
-            return TrialPlan.draw(candidate.session.secret, self._options.correctness_trials)
-        candidate.findings.env["trial_kinds"] = dict(self._counts)
-        return TrialPlan.chosen(candidate.session.secret, self._counts)
+            plan = TrialPlan.draw(secret, self._options.correctness_trials)
+        else:
+            candidate.findings.env["trial_kinds"] = dict(self._counts)
+            plan = TrialPlan.chosen(secret, self._counts)
+        return plan if candidate.vouched is None else plan.at_further_size(secret)
 
     def _may_be_decoy(self, candidate: LoadedCandidate) -> bool:
         undecided = self._options.ablation and candidate.findings.decoy_kernel is None
         return undecided and bool(own_launches(candidate.session.traces[-1], candidate.session.source))
+
+
+def _only_kernels_compute(candidate: LoadedCandidate) -> bool:
+    """Whether nothing but the candidate's kernels can have computed the outputs at a size that is not the first."""
+    session, vouched = candidate.session, candidate.vouched
+    traces = [*session.traces, *session.other_traces]
+    return vouched is not None and all(only_kernels_compute(trace, vouched, session.source) for trace in traces)
 
 
 def _trial(candidate: LoadedCandidate, plan: TrialPlan, number: int) -> Mode | None:

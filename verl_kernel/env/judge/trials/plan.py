@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -27,6 +27,8 @@ FORMAT = 1
 """Version of the file's format."""
 MOST_TRIALS = 64
 """Most trials that a file may give to a task."""
+FURTHER_TRIALS = 2
+"""Trials at a size that is not the first, of a candidate whose kernels alone compute."""
 Counts = Mapping[Kind, int]
 
 
@@ -109,6 +111,10 @@ class TrialPlan:
         kinds[later[secret[3] % len(later)]] = "large"
         _add_ends(kinds, secret)
         return cls(tuple(kinds), _ablated(secret, varied, total), secret[2] % total, _switched(secret, total))
+
+    def at_further_size(self, secret: bytes) -> TrialPlan:
+        """Return the plan at a size that is not the first: what looks into memory comes before it may end."""
+        return replace(self, inspected=secret[2] % min(FURTHER_TRIALS, self.total))
 
     @classmethod
     def chosen(cls, secret: bytes, counts: Mapping[Kind, int]) -> TrialPlan:

@@ -32,7 +32,8 @@ def survey(
     If its time runs out, the remaining trials are None; the time grows with the number of trials.
     """
     trials = SurveyTrials(context.options, kinds)
-    result = CandidateEvaluation(context, reference, EvaluationSteps(trials, times=None)).run(request)
+    steps = EvaluationSteps(reference, trials, times=None)
+    (result,) = CandidateEvaluation(context, [request], [steps]).run()
     outcomes = trials.outcomes
     rest_status = None if result.status in (EvalStatus.OK, EvalStatus.TIMEOUT) and outcomes else result.status
     return outcomes + [rest_status] * (len(kinds) - len(outcomes))

@@ -73,8 +73,6 @@ class RemoteJudge:
 
     def __init__(self, options: GymOptions, seed: int | None) -> None:
         self._options, self._resources = options, dict(options.judge_resources)
-        # Later than the actor's own limit for its judge process, whose error says more than a timeout here.
-        self._deadline_s = evaluation_limit_s(options) + _START_S + 120.0
         make = ray.remote(JudgeActor).options(
             num_cpus=options.cpus_per_judge,
             num_gpus=options.gpus_per_judge,
@@ -95,7 +93,9 @@ class RemoteJudge:
     async def judge(self, request: EvalRequest) -> EvalResult:
         """Judge one candidate."""
         result: EvalResult
-        result, pid = await self._ask(self._actor.judge.remote(request, self._placement), self._deadline_s)
+        # Later than the actor's own limit for its judge process, whose error says more than a timeout here.
+        deadline_s = evaluation_limit_s(self._options, len(request.task.workloads)) + _START_S + 120.0
+        result, pid = await self._ask(self._actor.judge.remote(request, self._placement), deadline_s)
         self._placement = self._placement._replace(pid=pid)
         return result
 
