@@ -115,3 +115,20 @@ def test_exponents_that_are_long_as_drawn_may_be_so_in_trials(device):
     task = Reference(Task(source), device)
     assert task.preparation.traits.adds_long_exponents
     assert task.preparation.traits.variation.high == 8.0
+
+
+def test_a_window_on_fading_attention_is_found(device):
+    """Keys far away matter where scores are large; infinite scores of hidden keys must not keep large ones away."""
+    before = "FAR = (torch.arange(96)[:, None] - torch.arange(96)).float()"
+    result = "torch.softmax((x @ y.T - FAR).masked_fill(FAR < 0, -torch.inf), -1) @ y"
+    inputs = "torch.randn(96, 16), torch.randn(96, 16)"
+    task = Reference(Task(reference(result, inputs, "x, y", before=before)), device)
+    far = (torch.arange(96)[:, None] - torch.arange(96)).float()
+
+    def windowed(x, y, width=96):
+        hidden = (far < 0) | (far > width)
+        return torch.softmax((x @ y.T - far).masked_fill(hidden, -torch.inf), -1) @ y
+
+    assert all(agrees(task, windowed, kind, 0) for kind in KINDS)
+    assert agrees(task, lambda x, y: windowed(x, y, 48), "drawn", 0)
+    assert not all(agrees(task, lambda x, y: windowed(x, y, 48), kind, number) for kind in KINDS for number in range(5))
