@@ -17,7 +17,7 @@ from verl_kernel.env.size_verdicts import at_sizes, joined
 
 OPTIONS = GymOptions(device="cpu", correctness_trials=1)
 SIZES = task("[{'columns': 256}, {'columns': 257}, {'columns': 1024}]")
-RIGHT = program_of("""
+ROWS = """
 @triton.jit
 def softmax(x, out, columns, BLOCK: tl.constexpr):
     row, at = tl.program_id(0), tl.arange(0, BLOCK)
@@ -29,7 +29,8 @@ def forward(self, x):
     out = torch.empty_like(x)
     softmax[(x.shape[0],)](x, out, x.shape[1], BLOCK=triton.next_power_of_2(x.shape[1]))
     return out
-""")
+"""
+RIGHT = program_of(ROWS)
 LAZY = "if x.shape[1] == 1024: return torch.softmax(x, -1)"
 AT_TWO_OF_THREE = RIGHT.replace("out = torch", f"{LAZY}\n        out = torch")
 PADDED_BY_ZEROS = RIGHT.replace('float("-inf")', "0.0")
@@ -125,6 +126,23 @@ def test_a_failure_at_one_size_leaves_the_others(judge):
     result = judge.evaluate(SIZES, FAILS_AT_257)
     assert [one.status.value for one in result.sizes] == ["ok", "runtime_error", "ok"]
     assert result.sizes[2].speedup is not None
+
+
+COUNTING = program_of(ROWS.replace("    out =", """\
+    columns = x.shape[1]
+    self.seen[columns] = self.seen.get(columns, 0) + 1
+    if columns != 256 and self.seen[columns] > 2:
+        x.nothing
+    out =""", 1), "self.seen = {}")  # fmt: skip
+
+
+@pytest.mark.processes
+def test_one_secret_size_has_a_forward_more_the_ablation(judge_with):
+    with judge_with(correctness_trials=5) as judge:
+        results = [judge.evaluate(SIZES, f"{COUNTING}# {number}") for number in range(8)]
+    failed = [result.wrong_sizes for result in results]
+    assert [len(sizes) for sizes in failed] == [1] * 8, results[0].error
+    assert {*failed} == {("columns=257",), ("columns=1024",)}, results[0].error
 
 
 MIXED = RIGHT.replace("return out", "return out * 1.0")

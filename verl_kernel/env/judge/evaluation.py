@@ -36,6 +36,7 @@ from verl_kernel.env.judge.steps import EvaluationContext, EvaluationSteps, Load
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import EvalError, EvalResult, EvalStatus
 from verl_kernel.env.sandbox.scratch import Scratch
+from verl_kernel.env.seeding import seed_of
 
 
 class CandidateEvaluation:
@@ -132,6 +133,8 @@ class CandidateEvaluation:
         """Judge the loaded candidate at one size after the other, let its runner exit, and judge its times."""
         # Drawn only now: code that ran while the candidate was loaded cannot know any input.
         secret, earlier = self._context.draw_secret(), None
+        further = self._sizes[1:]
+        audited = further[seed_of(secret, b"audited size") % len(further)] if further else None
         for size in self._sizes:
             with size.settled():  # a wrong answer at one size says nothing of the others
                 if earlier is not None:
@@ -145,6 +148,7 @@ class CandidateEvaluation:
                     findings=size.findings,
                     stages=self._stages,
                     vouched=None if earlier is None else self._first.vouched,
+                    is_audited=size is audited,
                 )
                 size.judge(candidate, may_choose_again)
             earlier, secret = size, hashlib.sha256(b"size" + secret).digest()

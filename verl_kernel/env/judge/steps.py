@@ -60,6 +60,8 @@ class LoadedCandidate:
     """Compiles the launches while the trials run; None where that is not asked for."""
     vouched: Sequence[TraceEvent] | None = None
     """A forward at an earlier size at which the ablation found that the kernels matter; None at the first size."""
+    is_audited: bool = False
+    """Whether this is the size after the first, drawn from the secret, that has an ablation whatever it launches."""
     native: NativeTrials | None = None
     """Trials whose kernels an executing process runs; None before they begin, and where the device runs kernels."""
 

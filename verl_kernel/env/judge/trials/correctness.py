@@ -63,6 +63,8 @@ def differs(session: CandidateSession) -> bool:
 _ABLATION_STRIDE = 1000
 """Distance of the trial numbers of further ablations, which no earlier ablation reaches: inputs are drawn from the
 number of a trial, and no two forwards may have the same."""
+_AUDIT = 3
+"""Of these distances, that of the ablation at the audited size."""
 
 
 class CorrectnessTrials:
@@ -79,6 +81,7 @@ class CorrectnessTrials:
     def take(self, candidate: LoadedCandidate) -> None:
         """Do all trials, and the ablation among them, at the secret places of the plan (raises Verdict)."""
         plan, findings, mode = self._plan(candidate), candidate.findings, None
+        is_decoy = False if self._options.ablation else None
         candidate.begin_trials(self._options.memory_checks, plan.inspected)
         findings.trials = Trials(passed=0, total=plan.total)
         for number in range(plan.total):
@@ -86,12 +89,11 @@ class CorrectnessTrials:
             # After every trial: the compiler works beside the next one.
             if candidate.compiling is not None:
                 candidate.compiling.look(candidate.session)
-            # The runner says which ops of torch ran. The gate and the look at its functions, which comes before this
-            # at every size, keep a program from hiding some; without the gate it may also compute on the host.
-            is_gated = self._options.static_check != "off"
-            if number + 1 == min(FURTHER_TRIALS, plan.total) and is_gated and _only_kernels_compute(candidate):
+            if candidate.is_audited and number == 0 and self._may_end_early(candidate):
+                is_decoy = self._audit(candidate, plan.total)
+            if number + 1 == min(FURTHER_TRIALS, plan.total) and self._may_end_early(candidate):
                 findings.trials = findings.trials.model_copy(update={"total": number + 1})
-                findings.decoy_kernel = False if self._options.ablation else None
+                findings.decoy_kernel = is_decoy
                 break
             if number >= plan.ablated and self._may_be_decoy(candidate):
                 with candidate.stages.stage("ablation"):
@@ -114,6 +116,19 @@ class CorrectnessTrials:
             candidate.findings.env["trial_kinds"] = dict(self._counts)
             plan = TrialPlan.chosen(secret, self._counts)
         return plan if candidate.vouched is None else plan.at_further_size(secret)
+
+    def _may_end_early(self, candidate: LoadedCandidate) -> bool:
+        # The runner says which ops of torch ran. The gate and the look at its functions, which comes before the end
+        # at every size, keep a program from hiding some; without the gate it may also compute on the host.
+        return self._options.static_check != "off" and _only_kernels_compute(candidate)
+
+    def _audit(self, candidate: LoadedCandidate, total: int) -> bool | None:
+        """Ablate at a size where the runner's list of ops alone says that the kernels matter."""
+        # Between two trials and at a secret size: a program that hides ops cannot tell which forward it is.
+        if not self._options.ablation:
+            return None
+        with candidate.stages.stage("ablation"):
+            return _ablated(candidate, total + _AUDIT * _ABLATION_STRIDE).finds_decoy()
 
     def _may_be_decoy(self, candidate: LoadedCandidate) -> bool:
         undecided = self._options.ablation and candidate.findings.decoy_kernel is None
