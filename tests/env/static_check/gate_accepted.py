@@ -452,6 +452,7 @@ class N(nn.Module):
 def k(x, N: tl.constexpr):
     rounds: tl.constexpr = tl.standard._log2(N)
     kind: tl.constexpr = tl.core.get_int_dtype(x.dtype.primitive_bitwidth, signed=True)
+    wide = tl.core._unwrap_if_constexpr(kind)
     tl.store(x, tl.core.load(x) + rounds)
 if hasattr(tl, "_experimental_make_tensor_descriptor"):
     describe = tl._experimental_make_tensor_descriptor

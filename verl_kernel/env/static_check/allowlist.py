@@ -73,7 +73,7 @@ _LISTED: dict[str, str] = {
     "int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 float8e4nv float8e5 void PropagateNan "
     "arange associative_scan atomic_add broadcast_to cast cat dot expand_dims full inline_asm_elementwise join load "
     "make_tensor_descriptor num_programs permute program_id range reduce reshape split static_assert static_print "
-    "static_range store trans view where",
+    "static_range store trans view where _unwrap_if_constexpr",
     "triton.language.standard": "_is_power_of_two _log2 argmax argmin cdiv cumprod cumsum flip interleave max min "
     "ravel reduce_or sigmoid softmax sort sum swizzle2d topk xor_sum zeros zeros_like",
     "triton.language.extra": "libdevice cuda hip",
