@@ -156,6 +156,7 @@ LINES = {
     "serve --port 99999": "--port is 99999; it must be",
     "serve --port 0 --most-waiting 0": "--most-waiting is 0; it must be",
     "serve --port 0 --device tpu": "--device is 'tpu'",
+    "eval ref.py k.py --address http://127.0.0.1:9 --other-sizes": "start the service with --set other_sizes=true",
     "mcp --suite none": "--suite is 'none'; it must be cpu",
     "mcp --suite cpu --levels x": "--levels is 'x'; it must be numbers",
 }  # fmt: skip

@@ -104,6 +104,7 @@ def test_keys_reach_their_owners():
     # Two keys that contradict each other.
     ({"feedback": "profile", "device": "cuda"}, "kernelgym.feedback is 'profile'.*kernelgym.prefilter=cpu"),
     ({"reward": {"pay_decoys": True}}, "kernelgym.decoys=record"),
+    ({"reward": {"only_this_size": 0.5}}, "set kernelgym.other_sizes=true"),
 ])  # fmt: skip
 def test_a_bad_value_is_refused_by_name(node, sentence):
     with pytest.raises(ConfigError, match=sentence):

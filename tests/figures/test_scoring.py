@@ -2,6 +2,7 @@
 """Every figure, in every view and group, with its interval, agrees with plain loops."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -329,3 +330,8 @@ def test_roofline_and_sol_are_shares_and_fall_with_time(kernel, reference, roofl
         assert 0 < score <= 1
         assert sol_score(2 * kernel, reference, roofline) <= score
     assert roofline_share(2 * kernel, roofline) <= share
+
+
+def test_right_answers_that_other_sizes_refute_are_counted():
+    answers = [replace(ONE, sample=number, any_size=known) for number, known in enumerate((True, False, True, None))]
+    assert score(answers, RunPlan.of(answers)).overall.last_turn.values["any size"].value == near(2 / 3)

@@ -51,6 +51,7 @@ COUNTED = but(correct(), time_coverage=0.25, number_coverage=0.75)
     (EQ8, COUNTED, 2.25), (EQ8 | {"coverage": "number"}, COUNTED, 2.75),
     ({}, correct(1.0, 1.5), 1.5),  # coverage beyond the whole
     # Of a task of several sizes the geometric mean, or the least.
+    ({"only_this_size": 0.5}, correct(hack_flags=("only_this_size",)), 0.75), ({"only_this_size": 0.5}, correct(), 1.5),
     (SPEED, SIZED, 2.0), (SPEED | {"sizes": "worst"}, SIZED, 1.0), (SPEED | {"sizes": "worst"}, correct(2.0), 2.0),
     # What a speedup is worth.
     (SPEED, correct(0.85), 0.85),

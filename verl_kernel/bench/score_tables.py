@@ -10,7 +10,7 @@ from rich.table import Table
 
 from verl_kernel.bench.scores import RunComparison
 from verl_kernel.figures.comparison import Difference, SideChange
-from verl_kernel.figures.figures import NOVELTY, REPAIRS
+from verl_kernel.figures.figures import NOVELTY, OTHER_SIZES, REPAIRS
 from verl_kernel.figures.record import Estimate, Scores, View, Views
 
 VIEWS: tuple[View, ...] = ("last turn", "best of history", "all answers")
@@ -60,7 +60,7 @@ def main_table(scores: Scores, title: str) -> Table:
     views = VIEWS[:2] if scores.turns > 1 else VIEWS[:1]
     table = Table("figure", *(views if len(views) > 1 else ("score",)), title=escape(title), title_justify="left")
     values = scores.overall.all_answers.values
-    for name in (*MAIN, *(name for name in (*REPAIRS, *NOVELTY) if name in values)):
+    for name in (*MAIN, *(name for name in (*REPAIRS, *OTHER_SIZES, *NOVELTY) if name in values)):
         table.add_row(name, *(cell(name, scores.overall.view(view).values[name]) for view in views))
     return table
 

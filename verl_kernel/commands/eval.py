@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Annotated
 
@@ -22,7 +22,6 @@ from verl_kernel.commands import gym_options
 from verl_kernel.commands.sentences import INFRA_ERROR, INTERRUPTED
 from verl_kernel.data.source_files import NotText, read_source
 from verl_kernel.env import EvalError, EvalResult, EvalStatus, GymOptions, Task
-from verl_kernel.env.request import Job
 from verl_kernel.errors import ConfigError, EnvironmentNotReady, TaskError, VerlKernelError
 from verl_kernel.option_group import nearest
 from verl_kernel.reporting.screen import counted, screen, with_bar
@@ -40,7 +39,7 @@ FAIL_ON: dict[str, Callable[[EvalResult], bool]] = {
 
 @gym_options.takes_gym(
     *("device", "address", "address_key", "baseline", "static_check", "tolerance", "float32", "trials", "gpu_profile"),
-    *("compile_for", "memory_checks", "num_judges", "true_size", "memory_mb", "timeout"),
+    *("compile_for", "memory_checks", "num_judges", "true_size", "other_sizes", "memory_mb", "timeout"),
 )
 def command(
     *,
@@ -48,9 +47,6 @@ def command(
     kernels: Annotated[list[str], typer.Argument(metavar="KERNEL.py...", help="Candidates to judge.")],
     json: Annotated[bool, typer.Option("--json", help="One EvalResult per line instead of a table.")] = False,
     seed: Annotated[int | None, typer.Option(help="Draw the same inputs in every run.")] = None,
-    other_sizes: Annotated[
-        bool, typer.Option("--other-sizes", help="Judge right kernels at sizes that the task does not name, too.")
-    ] = False,
     fail_on: Annotated[
         str, typer.Option(help="Exit with 1 if a kernel is: wrong (or refused), slow (or wrong, or not surely faster).")
     ] = "never",
@@ -65,12 +61,17 @@ def command(
     if gym.address is not None and (choose or seed is not None):
         name = "--choose" if choose else "--seed"
         raise ConfigError(f"{name} is given, but the service at {gym.address} draws the inputs: leave {name} out")
+    if gym.address is not None and gym.other_sizes:
+        raise ConfigError(
+            f"--other-sizes is given, but the service at {gym.address} judges by its own options: leave it out, or "
+            "start the service with --set other_sizes=true"
+        )
     results: list[EvalResult] = []
     logging.getLogger("verl_kernel").addHandler(logging.NullHandler())  # the results or the error hold the messages
     with own_stdout() as out:
         keep_line = ""
         try:
-            verdicts = _evaluate(reference, kernels, gym, seed, other_sizes)
+            verdicts = _evaluate(reference, kernels, gym, seed)
             for result in with_bar(verdicts, "judging", len(kernels)):
                 results.append(result)
                 if json:
@@ -108,9 +109,7 @@ def about_reference(exc: VerlKernelError, reference: str) -> str:
     return text
 
 
-def _evaluate(
-    reference: str, kernels: list[str], options: GymOptions, seed: int | None, other_sizes: bool
-) -> Iterator[EvalResult]:
+def _evaluate(reference: str, kernels: list[str], options: GymOptions, seed: int | None) -> Iterator[EvalResult]:
     task = Task(read_source(reference), task_id=Path(reference).stem)
     _refuse_duplicates(kernels)
     jobs = [_job(task, kernel) for kernel in kernels]
@@ -121,27 +120,7 @@ def _evaluate(
             part = jobs[start : start + options.num_judges]
             judged = iter(pool.evaluate_many([job for job in part if not isinstance(job, EvalResult)]))
             for job in part:
-                if isinstance(job, EvalResult):
-                    yield job
-                else:
-                    result = next(judged)
-                    yield _at_other_sizes(result, job, pool.evaluate_many) if other_sizes else result
-
-
-def _at_other_sizes(
-    result: EvalResult, job: Job, evaluate_many: Callable[[Sequence[Job]], list[EvalResult]]
-) -> EvalResult:
-    """Return the result of a right kernel with its verdicts at the other sizes that the reference takes."""
-    from verl_kernel.env import other_sizes, with_other_sizes  # torch, which a usage error need not wait for
-
-    task, source, kernel = job
-    if not result.rewarded:
-        return result
-    verdicts = {}
-    for name, resized in other_sizes(task).items():
-        with suppress(TaskError):  # the reference does not take this size
-            (verdicts[name],) = evaluate_many([(resized, source, kernel)])
-    return with_other_sizes(result, verdicts)
+                yield job if isinstance(job, EvalResult) else next(judged)
 
 
 def _kernel_to_keep(

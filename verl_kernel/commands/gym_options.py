@@ -61,6 +61,9 @@ FLAGS: Mapping[str, Any] = {
     ],
     "num_judges": Annotated[int, typer.Option(help="Kernels judged at a time.")],
     "true_size": Annotated[str, typer.Option(help="auto: judge large tasks at reduced sizes; or off.")],
+    "other_sizes": Annotated[
+        bool, typer.Option("--other-sizes", help="Judge right kernels at sizes that the task does not name, too.")
+    ],
     "timeout": Annotated[float | None, typer.Option(help="Seconds for the reference, and for each kernel's run.")],
 }
 """The flags that commands show, by name."""

@@ -45,8 +45,7 @@ if TYPE_CHECKING:
     from verl_kernel.env.result import TrueSize as TrueSize
     from verl_kernel.env.static_check import check as check
     from verl_kernel.env.task import Task as Task
-    from verl_kernel.env.unnamed_sizes import other_sizes as other_sizes
-    from verl_kernel.env.unnamed_sizes import with_other_sizes as with_other_sizes
+    from verl_kernel.env.unnamed_sizes import ONLY_THIS_SIZE as ONLY_THIS_SIZE
 
 _MODULES = {
     "backends": "refuse_simulating resolve_device",
@@ -70,7 +69,7 @@ _MODULES = {
     "SizeVerdict Timing Trials TrueSize",
     "static_check": "check",
     "task": "Task",
-    "unnamed_sizes": "other_sizes with_other_sizes",
+    "unnamed_sizes": "ONLY_THIS_SIZE",
 }
 """The names that each module gives."""
 _HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}

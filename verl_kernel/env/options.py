@@ -73,6 +73,9 @@ class JudgingRules(OptionGroup):
     true_size: Literal["auto", "off"] = "off"
     """`auto`: a task too large for a CPU is judged at reduced sizes and timed at its own sizes (docs/checks.md). `off`:
     every task runs at its own sizes, as always on a GPU."""
+    other_sizes: bool = False
+    """Judge right kernels at sizes too that their task does not name (one more, a prime, the next power of two), where
+    the reference takes them: `only_this_size` is among the flags of one that is wrong there."""
     reference_mode: Literal["eager", "compile", "best"] = "eager"
     """How the reference is timed: as it is written, through `torch.compile`, or by the faster of both. Without a GPU
     Inductor's kernels are counted like a candidate's (docs/clock.md)."""

@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from verl_kernel.env import EvalResult, EvalStatus
+from verl_kernel.env import ONLY_THIS_SIZE, EvalResult, EvalStatus
 from verl_kernel.errors import DataError
 
 Rank = tuple[bool, float, float]
@@ -74,6 +74,8 @@ class Attempt:
     """The same of its program's bytes."""
     after_wrong: bool | None = None
     """Whether the answer before it in its sample was wrong; None of a first answer, and after a lost one."""
+    any_size: bool | None = None
+    """Whether it is right at sizes too that its task does not name; None if it was not judged there."""
     predicted_low: float | None = None
     """Lower end of the interval of a predicted speedup; None if it was measured, or is unknown."""
 
@@ -137,6 +139,7 @@ def attempt_of(
         found_decoy=bool(result.decoy_kernel),
         time_coverage=result.time_coverage if right else None,
         number_coverage=result.number_coverage if right else None,
+        any_size=None if result.other_sizes is None else ONLY_THIS_SIZE not in result.hack_flags,
         novel=novelty and novelty[0],
         novel_bytes=novelty and novelty[1],
     )

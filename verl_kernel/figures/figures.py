@@ -86,6 +86,13 @@ REPAIRS = {
     ),
 }
 """Figures by name that exist only where a run has several turns."""
+OTHER_SIZES = {
+    "any size": Figure(
+        "share of right answers that are right at sizes too that their task does not name",
+        lambda attempt: attempt.any_size,
+    ),
+}
+"""Figures by name that exist only where answers were judged at other sizes."""
 NOVELTY = {
     "novel": Figure("share of programs whose normal form is not in the cold start", lambda attempt: attempt.novel),
     "novel (bytes)": Figure(
@@ -97,7 +104,7 @@ NOVELTY = {
     ),
 }
 """Figures by name that exist only where a run was compared with a cold start."""
-EVERY = FIGURES | REPAIRS | NOVELTY
+EVERY = FIGURES | REPAIRS | OTHER_SIZES | NOVELTY
 CRITERIA = ("correct", *_fast())
 """Figures that an answer either scores or not, and that are useful as a criterion for pass@k."""
 
@@ -127,8 +134,10 @@ class Ratio:
 
 def known_figures(answers: Sequence[Attempt], turns: int) -> dict[str, Figure]:
     """Return the figures that can be computed over some answers of a run of so many turns."""
+    has_sizes = any(attempt.any_size is not None for attempt in answers)
     has_cold_start = any(attempt.novel is not None for attempt in answers)
-    return FIGURES | (REPAIRS if turns > 1 else {}) | (NOVELTY if has_cold_start else {})
+    known = ((REPAIRS, turns > 1), (OTHER_SIZES, has_sizes), (NOVELTY, has_cold_start))
+    return FIGURES | {name: figure for figures, is_known in known if is_known for name, figure in figures.items()}
 
 
 def ratio(name: str, answers: Sequence[Attempt], tasks: Sequence[str]) -> Ratio:

@@ -101,6 +101,11 @@ class KernelGymOptions:
                 "kernelgym.reward.pay_decoys is true but kernelgym.decoys is refuse, which leaves a decoy without a "
                 "time: set kernelgym.decoys=record"
             )
+        if self.reward.only_this_size < 1 and not self.env.other_sizes:
+            raise ConfigError(
+                f"kernelgym.reward.only_this_size is {self.reward.only_this_size:g} but kernelgym.other_sizes is "
+                "false, so kernels are judged at no other size: set kernelgym.other_sizes=true"
+            )
         refuse_profile(self.rollout, self.env)
 
 

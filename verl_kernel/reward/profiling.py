@@ -26,7 +26,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Interval
 
-from verl_kernel.env import EvalResult, EvalStatus, is_parity
+from verl_kernel.env import ONLY_THIS_SIZE, EvalResult, EvalStatus, is_parity
 from verl_kernel.errors import ConfigError, InfraError
 from verl_kernel.option_group import OptionGroup
 
@@ -80,6 +80,9 @@ class ProfilingReward(OptionGroup):
     """Taken from wrong answers."""
     failure_penalty: _Amount = 0.0
     """Taken from candidates that raised, crashed, timed out or ran out of memory."""
+    only_this_size: Annotated[float, Interval(ge=0, le=1)] = 1.0
+    """Factor of what a kernel earns that is wrong at a size that its task does not name; needs
+    `kernelgym.other_sizes: true`."""
     slow_penalty: _Amount = 0.0
     """Taken from correct candidates whose point speedup is below 1, beyond the A/A band where it was measured."""
     pay_decoys: bool = False
@@ -149,6 +152,7 @@ def profiling_reward(result: EvalResult, options: ProfilingReward | None = None)
     if not earns(result, options.pay_decoys):
         return 0.0 - _penalty(result, options)
     earned = sum(weight * TERMS[name](result, options) for name, weight in options.weights.items())
+    earned *= options.only_this_size if ONLY_THIS_SIZE in result.hack_flags else 1.0
     point = _point(result)
     slow = point is not None and point < 1.0
     return options.scale * earned - (options.slow_penalty if slow else 0.0)

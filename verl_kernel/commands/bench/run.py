@@ -35,7 +35,7 @@ CHECK_FAILED = 1
 
 @gym_options.takes_gym(
     *("device", "address", "address_key", "baseline", "num_judges", "static_check", "tolerance", "float32", "trials"),
-    *("gpu_profile", "compile_for", "memory_checks", "true_size", "memory_mb", "timeout"),
+    *("gpu_profile", "compile_for", "memory_checks", "true_size", "other_sizes", "memory_mb", "timeout"),
 )
 def command(
     *,

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any, Generic
 
@@ -25,6 +25,7 @@ from verl_kernel.env.pool.supervisor import JudgeSupervisor
 from verl_kernel.env.pool.verdict_cache import SharedEvaluation, VerdictCache, verdict_key
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import OUT_OF_BOUNDS, EvalResult, EvalStatus
+from verl_kernel.env.unnamed_sizes import other_sizes, with_other_sizes
 from verl_kernel.errors import EnvironmentNotReady, InfraError, TaskError
 
 _LOG = logging.getLogger(__name__)
@@ -67,7 +68,7 @@ class Dispatcher(Generic[Handle]):
         self._admission = {urgent: asyncio.Semaphore(options.queue_size + len(judges)) for urgent in (False, True)}
         self._held_back = 0
         self._cache, self._unusable, self._tally = VerdictCache(_MOST_VERDICTS), UnusableTasks(), PoolCounters()
-        self._is_apart = options.judges_validation_apart
+        self._is_apart, self._has_other_sizes = options.judges_validation_apart, options.other_sizes
         self._observer, self._prefilter = observer or Observer(), prefilter
         self._is_closed = False
 
@@ -88,6 +89,16 @@ class Dispatcher(Generic[Handle]):
             TaskError: the reference is unusable.
             EnvironmentNotReady: no judge can start.
         """
+        result = await self._judge_one(request, lost)
+        if not (self._has_other_sizes and result.rewarded):
+            return result
+        others: dict[str, EvalResult] = {}
+        for name, task in other_sizes(request.task).items():
+            with suppress(TaskError):  # the reference does not take this size
+                others[name] = await self._judge_one(replace(request, task=task), lost=0)
+        return with_other_sizes(result, others)
+
+    async def _judge_one(self, request: EvalRequest, lost: int) -> EvalResult:
         self._supervisor.start()
         pending = self._shared(request)
         if pending is not None:
