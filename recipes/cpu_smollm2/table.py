@@ -85,7 +85,7 @@ def figures(arms: Mapping[str, Sequence[Row]], splits: Sequence[str]) -> Iterato
 
 def _attempts(rows: Sequence[Row], split: str) -> list[Attempt]:
     names = [one.name for one in fields(Attempt)]
-    return [Attempt(**{name: row[name] for name in names}) for row in rows if row["split"] == split]
+    return [Attempt(**{name: row[name] for name in names if name in row}) for row in rows if row["split"] == split]
 
 
 def _value(one: Estimate, sign: str = "") -> str:

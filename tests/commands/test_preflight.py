@@ -89,7 +89,7 @@ def test_a_head_node_without_a_gpu_may_submit(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.slow
 def test_a_recipe_of_ones_own_is_found_in_its_folder(folder: Path):
-    (folder / "mine.yaml").write_text("defaults: [kernel_trloo, _self_]\nkernelgym: {num_judges: 5}")
+    (folder / "mine.yaml").write_text("defaults: [kernel_trloo, _self_]\nkernelgym: {num_judges: 10}")
     mine = ("--config-name=mine", "--config-dir", str(folder), *RECIPE[1:])
     assert "5 the judges" in preflight(*mine, *ONE_NODE, status=1)
 

@@ -47,7 +47,8 @@ def last_turn(samples: Samples, until: int) -> list[Attempt]:
 
 def best_of_history(samples: Samples, until: int) -> list[Attempt]:
     """Return each sample's best answer until a turn."""
-    return _one_per_sample(samples, until, best)
+    # The best one tends to follow a wrong one: that says nothing of how often wrong ones are repaired.
+    return _one_per_sample(samples, until, lambda history: replace(best(history), after_wrong=None))
 
 
 def missing(task: str, sample: int) -> Attempt:

@@ -21,6 +21,7 @@ from verl_kernel.env.compilation.targets import COMPILE_S
 from verl_kernel.env.ipc import channel as channels
 from verl_kernel.env.ipc.channel import Channel
 from verl_kernel.env.ipc.shared_memory import SharedMemory
+from verl_kernel.env.judge import execution_client
 from verl_kernel.env.judge.compiling import code as module
 from verl_kernel.env.judge.compiling.code import CandidateCode, CodeCache, CodeService, CodeStore, CodeTime, LaunchCode
 from verl_kernel.env.judge.compiling.process import CompilingProcess, Stopping
@@ -259,7 +260,7 @@ def test_compiling_many_configurations_costs_no_time(judge):
 
 @pytest.mark.processes
 def test_an_endless_supply_of_kernels_ends_in_a_sentence(judge, monkeypatch):
-    monkeypatch.setattr(module, "CODE_S", 1.0)
+    monkeypatch.setattr(execution_client, "CODE_S", 1.0)
     begun = time.monotonic()
     result = judge.evaluate(CUMSUM, endless(PLAIN))
     assert (result.status, result.error.type) == (EvalStatus.COMPILE_ERROR, "CompileTimeout"), result.error
@@ -271,7 +272,7 @@ def test_an_endless_supply_of_kernels_ends_in_a_sentence(judge, monkeypatch):
 @pytest.mark.exhaustive
 @pytest.mark.processes
 def test_asking_beyond_the_budget_costs_the_candidates_time(judge, monkeypatch):
-    monkeypatch.setattr(module, "CODE_S", 1.0)
+    monkeypatch.setattr(execution_client, "CODE_S", 1.0)
     assert judge.evaluate(CUMSUM, endless(CAUGHT)).status in (EvalStatus.TIMEOUT, EvalStatus.COMPILE_ERROR)
 
 
