@@ -13,6 +13,7 @@ import ray
 from ray._private import ray_constants
 
 from tests.compat.pins import source_of, text_of
+from verl_kernel.bench.models.vllm_server import serve_arguments
 
 WORKERS = "workers/engine_workers.py"
 ENGINES = "checkpoint_engine/base.py"
@@ -265,6 +266,14 @@ def test_multiprocessing_reads_its_command_line_to_spawn():
     command = multiprocessing.spawn.get_command_line(tracker_fd=1, pipe_handle=2)
     assert os.fsencode(command[0]) == os.fsencode(multiprocessing.spawn.get_executable())
     assert "-c" in command
+
+
+def test_vllm_serve_knows_our_options():
+    from vllm.entrypoints.openai.cli_args import make_arg_parser
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    chosen = make_arg_parser(FlexibleArgumentParser()).parse_args(["folder", *serve_arguments(model="toy", port=8000)])
+    assert (chosen.model_tag, chosen.served_model_name, chosen.port) == ("folder", ["toy"], 8000)
 
 
 def test_vllm_spawns_its_engine_inside_a_ray_actor():

@@ -20,7 +20,7 @@ ENVIRONMENT = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
     # Binding to fixed cores makes the server starve while trainer and judges run.
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
-    # vLLM refuses an emulator in the engine's own process ("uni") where this is on. Its engine has a separate process
+    # vLLM refuses an executor in the engine's own process ("uni") where this is on. Its engine has a separate process
     # all the same, and an additional worker would only spin on their shared queue: 18 against 5 CPU seconds a step.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     # Compiling vLLM's sampler takes longer than it ever saves.

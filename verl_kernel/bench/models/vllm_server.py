@@ -23,7 +23,7 @@ from verl_kernel.errors import ConfigError, EndpointError, EnvironmentNotReady
 
 _GRACE_S, _PAUSE_S = 10.0, 0.5
 """Seconds between SIGTERM and SIGKILL, and between two questions whether a new server answers."""
-_ON_A_CPU = ("--dtype", "float32", "--enforce-eager", "--distributed-emulator-backend", "uni")
+_ON_A_CPU = ("--dtype", "float32", "--enforce-eager", "--distributed-executor-backend", "uni")
 _QUIET = {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
 
 
@@ -89,8 +89,7 @@ class VllmServer:
         # Never written to: end of file tells the server that this process has ended.
         theirs, self._lifeline = os.pipe()
         command = [sys.executable, "-m", "verl_kernel.bench.models.vllm_process", str(theirs), str(self._folder)]
-        command += ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", self.model]
-        command += [*(_ON_A_CPU if is_cpu_build() else ()), *self._arguments]
+        command += [*serve_arguments(model=self.model, port=port), *self._arguments]
         defaults = {**_QUIET, **(ENVIRONMENT if is_cpu_build() else {})}
         self._log.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -132,6 +131,12 @@ class VllmServer:
             lines = deque((line.strip() for line in log if "Error" in line or "error" in line), maxlen=2)
             return " / ".join(lines)[-600:] or "(none names an error)"
         return "(not readable)"
+
+
+def serve_arguments(*, model: str, port: int) -> list[str]:
+    """Return our options of `vllm serve`, for the vLLM that is installed."""
+    listening = ["--host", "127.0.0.1", "--port", str(port), "--served-model-name", model]
+    return [*listening, *(_ON_A_CPU if is_cpu_build() else ())]
 
 
 def refuse_no_model(folder: Path) -> None:
