@@ -39,13 +39,15 @@ def command(
     except ModuleNotFoundError as exc:
         raise ConfigError("verl-kernel mcp needs the package mcp: pip install 'verl-kernel[mcp]'") from exc
     from verl_kernel.bench.suites import load_suite
+
+    chosen = load_suite(suite, gym_options.read_levels(levels))
+    # torch, which a usage error need not wait for
     from verl_kernel.client import open_gym
     from verl_kernel.env import LocalPool
     from verl_kernel.rollout.tool_replies import PUBLIC_SEED, public_options
     from verl_kernel.tools.mcp_server import make_server
     from verl_kernel.tools.toolbox import Stated, Toolbox
 
-    chosen = load_suite(suite, gym_options.read_levels(levels))
     tasks = [Stated(item.task, "\n\n".join(message["content"] for message in item.messages)) for item in chosen.tasks]
     logging.getLogger("verl_kernel").addHandler(logging.NullHandler())
     with (

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from verl_kernel.env.reference.defects.findings import Audit as Audit
     from verl_kernel.env.reference.defects.findings import Finding as Finding
     from verl_kernel.env.reference.kinds import KINDS as KINDS
+    from verl_kernel.env.result import ONLY_THIS_SIZE as ONLY_THIS_SIZE
     from verl_kernel.env.result import Change as Change
     from verl_kernel.env.result import CompiledKernel as CompiledKernel
     from verl_kernel.env.result import EvalError as EvalError
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from verl_kernel.env.result import TrueSize as TrueSize
     from verl_kernel.env.static_check import check as check
     from verl_kernel.env.task import Task as Task
-    from verl_kernel.env.unnamed_sizes import ONLY_THIS_SIZE as ONLY_THIS_SIZE
 
 _MODULES = {
     "backends": "refuse_simulating resolve_device",
@@ -65,11 +65,10 @@ _MODULES = {
     "pool.stats": "PoolStats",
     "reference.defects.findings": "Audit Finding",
     "reference.kinds": "KINDS",
-    "result": "Change CompiledKernel EvalError EvalResult EvalStatus ForwardProfile LaunchProfile MemoryFinding "
-    "SizeVerdict Timing Trials TrueSize",
+    "result": "ONLY_THIS_SIZE Change CompiledKernel EvalError EvalResult EvalStatus ForwardProfile LaunchProfile "
+    "MemoryFinding SizeVerdict Timing Trials TrueSize",
     "static_check": "check",
     "task": "Task",
-    "unnamed_sizes": "ONLY_THIS_SIZE",
 }
 """The names that each module gives."""
 _HOMES = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -37,6 +37,8 @@ class EvalStatus(str, Enum):
     """The evaluator failed; the candidate was not judged."""
 
 
+ONLY_THIS_SIZE = "only_this_size"
+"""Flag of a right kernel that is wrong at a size that its task does not name."""
 OUT_OF_BOUNDS = "CompiledOutOfBounds"
 """`EvalError.type` of an access outside a launch's tensors."""
 LONGEST_NAME, LONGEST_SENTENCE = 100, 2000

@@ -11,14 +11,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import isqrt
 
-from verl_kernel.env.result import EvalResult, EvalStatus
+from verl_kernel.env.result import ONLY_THIS_SIZE, EvalResult, EvalStatus
 from verl_kernel.env.size_verdicts import size_verdict
 from verl_kernel.env.task import Task
 from verl_kernel.env.true_size.shrinking import UNCHANGED, resized, sizes_of
 
 MOST_NUMBERS = 4
 """Numbers of a task that are changed, the largest: smaller ones are more often channels or widths that have to fit."""
-ONLY_THIS_SIZE = "only_this_size"
 
 
 def one_above(number: int) -> int:
