@@ -205,7 +205,7 @@ torch.distributions torch.from_dlpack torch.from_file torch.from_numpy torch.fro
 torch.is_inference torch.is_inference_mode_enabled torch.jit.script torch.load torch.manual_seed
 torch.nested torch.ops.aten.mm torch.overrides torch.save torch.compiler.compile
 torch.nn.utils.parametrize torch.nn.utils.stateless torch.nn.utils.prune collections.abc.sys tl.standard.core
-tl.core.knobs tl.core._unwrap_if_constexpr
+tl.core.knobs
 torch.set_default_dtype torch.set_rng_state torch.sparse.mm
 torch.utils.data torch.vmap triton.compiler triton.knobs triton.runtime.driver.set_active
 triton.runtime.interpreter triton.runtime.jit triton.testing

@@ -116,7 +116,8 @@ class _Answer:
             margin = self._close * abs(float(values[first])) + self._floor
             is_near = (flat >= values[first] - margin) & (flat <= values[first] + margin)
             shifts = torch.nonzero(is_near).reshape(-1) - at[first]
-            for number in (first - 1, first + 1, first - 2, first + 2):
+            # The smallest results have no second one after the last place.
+            for number in (first - 1, first + 1, first - 2, min(first + 2, count - 1)):
                 shifts = shifts[self._fit(at[number], values[number], shifts)]
             for shift in shifts[:_MOST_SHIFTS].tolist():
                 inside = (at + shift >= 0) & (at + shift < len(flat))
