@@ -43,7 +43,7 @@ NOT_HELD = {
     "one that is a thousandth larger": ([Y * 1.001], [Y]),
     "logarithms": ([Y.log()], [Y]),
     "one half": ([Y[:30], Y[:30]], [Y]),
-    "eight of its numbers": ([torch.arange(8.0) + 0.5], [torch.arange(64.0) + 0.5]),
+    "a number of eight": ([torch.tensor([80.0, 81, 82, 83, 84, 85, 6.5, 87])], [torch.arange(64.0) + 0.5]),
     "one of two outputs": ([Y], [IMAGES, Y]),
     "ones": ([torch.ones(64, 100)], [torch.ones(64, 100)]),
     "a number that any program has": ([torch.tensor(1.0)], [torch.tensor(1.0)]),
