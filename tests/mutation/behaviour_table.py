@@ -84,7 +84,7 @@ TABLE: dict[str, tuple[dict[str, Callable[..., Any]], str, Shown]] = {
         {"tamper.trace_checks:_computed": lambda event: 1.0}, "coverage 0.50",
         body("return moved(self.right(x, y)) + 0", COPY),
     ),
-    "remarks": ({"judge.evaluation:lazy_flags": lambda *args: ()}, "only_moves", attack("torch_then_copy")),
+    "remarks": ({"judge.size_evaluation:lazy_flags": lambda *args: ()}, "only_moves", attack("torch_then_copy")),
     "weights that start alike": (
         {"reference.exploration:_change_weights": lambda program, probe: ({}, program.state())},
         "incorrect/WrongValues", attack("bias_ignored"),
@@ -94,7 +94,7 @@ TABLE: dict[str, tuple[dict[str, Callable[..., Any]], str, Shown]] = {
         program(TASKS["constant"], f"{beginning('attack')}\n{ONES}"),
     ),
     "what of the reference is needed": (
-        {"judge.evaluation:bounded": lambda measured, *more: measured}, "ok, paid", program(SLIGHT, DOUBLED),
+        {"judge.size_evaluation:bounded": lambda measured, *more: measured}, "ok, paid", program(SLIGHT, DOUBLED),
     ),
     "numbers that are none": ({"comparison.compare:_judge": lenient}, "incorrect/WrongValues", attack("nan")),
     "sharp scales": (
