@@ -92,7 +92,9 @@ def test_what_takes_the_rest_leaves_later_steps_their_time(tmp_path, said):
 
 
 KILLED = """
+import signal
 from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 from benchmarks.hour import steps
 steps.ROOT = Path({root!r})
 from tests.benchmarks.test_gpu_hour import hanging, run
