@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
+from urllib.parse import urlsplit
 
 from annotated_types import Interval, Predicate
 
@@ -30,7 +31,12 @@ _TARGETS = f"one of off, {', '.join(get_args(TargetName))}, or a list of targets
 
 
 def _is_url(value: object) -> bool:
-    return isinstance(value, str) and value.startswith(("http://", "https://")) and "/" not in value.split("://")[1]
+    if not isinstance(value, str) or not value.startswith(("http://", "https://")) or "/" in value.split("://")[1]:
+        return False
+    try:
+        return urlsplit(value).port != 0
+    except ValueError:  # beyond 65535, or no number
+        return False
 
 
 @dataclass(frozen=True)

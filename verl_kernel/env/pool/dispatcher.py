@@ -25,7 +25,6 @@ from verl_kernel.env.pool.supervisor import JudgeSupervisor
 from verl_kernel.env.pool.verdict_cache import SharedEvaluation, VerdictCache, verdict_key
 from verl_kernel.env.request import EvalRequest
 from verl_kernel.env.result import OUT_OF_BOUNDS, EvalResult, EvalStatus
-from verl_kernel.env.unnamed_sizes import other_sizes, with_other_sizes
 from verl_kernel.errors import EnvironmentNotReady, InfraError, TaskError
 
 _LOG = logging.getLogger(__name__)
@@ -92,6 +91,8 @@ class Dispatcher(Generic[Handle]):
         result = await self._judge_one(request, lost)
         if not (self._has_other_sizes and result.rewarded):
             return result
+        from verl_kernel.env.unnamed_sizes import other_sizes, with_other_sizes  # torch, which a pool does without
+
         others: dict[str, EvalResult] = {}
         for name, task in other_sizes(request.task).items():
             with suppress(TaskError):  # the reference does not take this size
