@@ -30,9 +30,8 @@ DRIVERS = {12: 525, 13: 580}
 """First branch of NVIDIA's driver that runs a major version of CUDA (its release notes, table of minor version
 compatibility)."""
 CUDA_12 = (
-    "requirements/gpu.txt is for CUDA 13; there is no lock for CUDA 12, of which PyPI has no wheels: vLLM's are among "
-    "its releases on GitHub (+cu129 alone), torch 2.11's at download.pytorch.org/whl/cu129 (its project supports 12.6 "
-    "and 12.8), and neither was tried"
+    "requirements/gpu.txt is for CUDA 13; there is no lock for CUDA 12: vLLM's wheels for it are among its releases on "
+    "GitHub (+cu129, as of 0.21), torch's at download.pytorch.org, and neither was tried"
 )
 _KERNEL_MODULE = Path("/proc/driver/nvidia/version")
 

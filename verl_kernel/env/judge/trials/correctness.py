@@ -64,7 +64,7 @@ _ABLATION_STRIDE = 1000
 """Distance of the trial numbers of further ablations, which no earlier ablation reaches: inputs are drawn from the
 number of a trial, and no two forwards may have the same."""
 _AUDIT = 3
-"""Of these distances, that of the ablation at the audited size."""
+"""The ablation at the audited size is numbered this many such distances after the trials."""
 
 
 class CorrectnessTrials:
