@@ -38,7 +38,7 @@ from verl_kernel.env.ipc.messages import CodeRequest, ForkRequest, Ready, Starte
 from verl_kernel.env.sandbox import gpu_isolation, jail, landlock, libc
 from verl_kernel.env.sandbox.isolation import IsolationProfile
 
-# A small launch before any fork: what a first launch makes once, all forked processes then have.
+# A small launch before any fork: forked processes inherit what a first launch sets up.
 
 
 _ELEMENTS, _SIGNATURE = 32, {"x": "*fp32", "out": "*fp32"}
