@@ -93,7 +93,10 @@ def test_where_no_service_answers_a_remedy_fits_the_address(scheme, remedy):
         RemoteGym(f"{scheme}://127.0.0.1:9").options()
 
 
-@pytest.mark.parametrize("address", ["judges:8008", "http://judges/path", "ftp://judges", ""])
+@pytest.mark.parametrize("address", [
+    "judges:8008", "http://judges/path", "ftp://judges", "",
+    "http://", "http://a b", "http://a..b", "https://:80", "http://1.2.3.400",
+])  # fmt: skip
 def test_an_address_is_that_of_a_host(address):
     with pytest.raises(ConfigError, match="kernelgym.address is .*must be an address as in http://judges:8008"):
         GymOptions(address=address)

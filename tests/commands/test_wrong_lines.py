@@ -21,7 +21,7 @@ from verl_kernel.cli import COMMANDS, load_command
 ENDS = {
     "eval": "none.py k.py", "profile": "none.py k.py", "bench": "--suite none --kernels empty", "bench-curves": "none",
     "bench-board": "none", "bench-harbor": "none",
-    "aces": "none --candidates empty --out o.json", "data quickstart": "--out file",
+    "aces": "none --candidates empty --out o.json", "data quickstart": "--out file --world none",
     "data rows": "kernelbench none --out o.parquet", "data talks": "drkernel-coldstart none --out o.parquet",
     "data split": "none --out o", "data temperatures": "none --out o.parquet",
     "data audit": "none", "data coldstart": "--suite none --run r --out o.parquet",

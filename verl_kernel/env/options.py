@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
@@ -23,6 +25,7 @@ _CLOCK_BUDGETS = 16
 STRICT: Mapping[str, Any] = {"memory_checks": "refuse", "compile_for": "sm_90", "true_size": "auto"}
 """The values that `gym=strict` sets, which are the defaults of the commands `eval`, `bench` and `data coldstart`."""
 
+_HOST_NAME = re.compile(r"[\w-]+(\.[\w-]+)*\.?", re.ASCII)
 FILES = ("trial_choice", "reference_cache", "verdict_cache", "address_key")
 """Keys whose value is a path."""
 TargetName = Literal["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", "gfx942", "gfx950", "gfx1100"]
@@ -30,13 +33,19 @@ TargetName = Literal["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120", "gf
 _TARGETS = f"one of off, {', '.join(get_args(TargetName))}, or a list of targets, as in [sm_90, gfx942]"
 
 
-def _is_url(value: object) -> bool:
-    if not isinstance(value, str) or not value.startswith(("http://", "https://")) or "/" in value.split("://")[1]:
-        return False
+def names_host(url: str) -> bool:
+    """Return whether a URL names a host, by name or IP address, and no impossible port."""
     try:
-        return urlsplit(value).port != 0
-    except ValueError:  # beyond 65535, or no number
+        host, port = urlsplit(url).hostname or "", urlsplit(url).port
+        is_ip = ":" in host or host.replace(".", "").isdigit()
+        return bool(ip_address(host) if is_ip else _HOST_NAME.fullmatch(host)) and port != 0
+    except ValueError:  # no IP address; a port that is no number, or beyond 65535
         return False
+
+
+def _is_url(value: object) -> bool:
+    is_http = isinstance(value, str) and value.startswith(("http://", "https://"))
+    return is_http and "/" not in value.split("://")[1] and names_host(value)
 
 
 @dataclass(frozen=True)

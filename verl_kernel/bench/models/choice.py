@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 from verl_kernel.bench.models.answers import LanguageModel
 from verl_kernel.bench.models.endpoint import Endpoint, Sampling, require_client
@@ -20,9 +18,9 @@ from verl_kernel.bench.models.vllm_server import VllmServer, refuse_no_model
 from verl_kernel.bench.request import BenchOptions, folder_digest, versions_here
 from verl_kernel.bench.suites import Suite
 from verl_kernel.bench.trajectories import Job
+from verl_kernel.env.options import names_host
 from verl_kernel.errors import ConfigError, EndpointError
 
-_HOST = re.compile(r"[\w.-]+|[0-9a-fA-F:.%]+")
 _EXAMPLE = "as in http://127.0.0.1:8000/v1"
 KEY_VARIABLE, LOG = "OPENAI_API_KEY", "vllm.log"
 _NO_KEY = "none"
@@ -36,19 +34,8 @@ def refuse_no_address(url: str) -> None:
         raise ConfigError(f"--base-url is {url!r}, without a scheme: begin it with http:// or https://, {_EXAMPLE}")
     if scheme.lower() not in ("http", "https"):
         raise ConfigError(f"--base-url is {url!r}: its scheme must be http or https, {_EXAMPLE}")
-    if not (location.isprintable() and " " not in location and _has_host(url)):
+    if not (location.isprintable() and " " not in location and names_host(url)):
         raise ConfigError(f"--base-url is {url!r}, which names no host or no port that could be: give both, {_EXAMPLE}")
-
-
-def _has_host(url: str) -> bool:
-    import httpx
-
-    try:
-        parts = urlsplit(url)
-        httpx.URL(url)  # refuses what its clients refuse, such as characters that no host name may hold
-        return bool(parts.hostname and _HOST.fullmatch(parts.hostname)) and parts.port != 0
-    except (ValueError, httpx.InvalidURL):
-        return False
 
 
 def read_tokenizer(folder: Path) -> tuple[Callable[[str], str], dict[str, Any]]:
