@@ -98,9 +98,9 @@ def _is_distribution(tensor: torch.Tensor) -> bool:
 
 def _distribution(original: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
     # A row of zeros, or one that overflows, cannot be normalised: it stays as drawn.
-    sizes = changed.double().abs()
-    sums = sizes.sum(-1, keepdim=True)
-    return torch.where((sums > 0) & sums.isfinite(), sizes / sums, original.double()).to(original.dtype)
+    sizes = changed.abs().to(torch.promote_types(changed.dtype, torch.float32))
+    sums = sizes.sum(-1, keepdim=True, dtype=torch.float64).to(sizes.dtype)
+    return torch.where((sums > 0) & sums.isfinite(), (sizes / sums).to(original.dtype), original)
 
 
 def _is_log_distribution(tensor: torch.Tensor) -> bool:

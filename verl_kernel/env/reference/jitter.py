@@ -28,6 +28,8 @@ def _moved(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 def _jittered(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     # Exact zeros and ones stay: they are masks, padding and neutral elements, not rounded results.
-    ends = torch.randint(0, 2, tensor.shape, generator=generator, dtype=torch.int8).to(tensor.device) * 2 - 1
-    moved = tensor * (1 + ends.double() * _JITTER[tensor.dtype]).to(torch.promote_types(tensor.dtype, torch.float32))
-    return torch.where((tensor == 0) | (tensor == 1), tensor, moved.to(tensor.dtype))
+    is_up = torch.randint(0, 2, tensor.shape, generator=generator, dtype=torch.bool).to(tensor.device)
+    jitter, dtype = _JITTER[tensor.dtype], torch.promote_types(tensor.dtype, torch.float32)
+    down, up = torch.tensor([1 - jitter, 1 + jitter], dtype=torch.float64, device=tensor.device).to(dtype)
+    moved = (tensor * torch.where(is_up, up, down)).to(tensor.dtype)
+    return torch.where((tensor == 0) | (tensor == 1), tensor, moved)

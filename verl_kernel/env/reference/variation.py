@@ -224,9 +224,9 @@ class Variation:
             return tensor * scale
         seed = int(torch.randint(1 << 62, (), generator=generator))
         device_generator = torch.Generator(tensor.device).manual_seed(seed)
-        flips = torch.randint(0, 2, tensor.shape, generator=device_generator, device=tensor.device) * 2 - 1
-        sizes = tensor.abs() * scale
-        mixed = tensor * (scale * flips).to(tensor.dtype)
+        is_kept = torch.randint(0, 2, tensor.shape, generator=device_generator, dtype=torch.bool, device=tensor.device)
+        sizes, factor = tensor.abs() * scale, torch.tensor(scale, device=tensor.device).to(tensor.dtype)
+        mixed = tensor * torch.where(is_kept, factor, -factor)
         # Slices of one sign show a reduction that starts at a wrong value, such as a maximum at 0.
         return by_slices([mixed, sizes, -sizes], some_axis(tensor, generator), generator)
 

@@ -134,7 +134,7 @@ def _computed(body: Body, root: str, element: str, form: ValueForm, operands: li
     # The host computes no half precision of its own.
     if element in ("half", "bfloat"):
         return in_wider(body, root, element, form, operands, knows_nan=knows_nan)
-    return _plain(body, root, kind, operands, knows_nan)
+    return _plain(body, root, element, form, operands, knows_nan=knows_nan)
 
 
 def _extreme_size(body: Body, root: str, element: str, form: ValueForm, operands: list[str], *, knows_nan: bool) -> str:
@@ -157,12 +157,27 @@ def _without_huge(body: Body, value: str, operands: list[str], form: ValueForm) 
     return body.op(f"select {form.ints(1)} {is_huge}, {floats} {beyond}, {floats} {value}")
 
 
-def _plain(body: Writer, root: str, kind: str, operands: list[str], knows_nan: bool) -> str:
+def _plain(body: Writer, root: str, element: str, form: ValueForm, operands: list[str], *, knows_nan: bool) -> str:
+    kind = form.type(element)
     if root == "fma":
         return body.overloaded("fma", kind, *operands)
     if root in ("min", "max"):
-        return body.overloaded(f"{root}imum" if knows_nan else f"{root}imumnum", kind, *operands)
+        return body.overloaded(
+            f"{root}imum", kind, *(operands if knows_nan else _without_nan(body, element, form, operands))
+        )
     return body.op(f"{_CODES[root]} {kind} {operands[0]}, {operands[1]}")
+
+
+def _without_nan(body: Writer, element: str, form: ValueForm, operands: list[str]) -> list[str]:
+    """Put each operand in the place of the other where that is NaN.
+
+    `llvm.maximumnum` does so itself, but LLVM 20 compiles it wrongly for AVX-512: of -1.5 and 0 it returns -1.5.
+    """
+    kind, pairs = form.type(element), (operands, operands[::-1])
+    return [
+        body.op(f"select {form.ints(1)} {body.op(f'fcmp uno {kind} {own}, {own}')}, {kind} {other}, {kind} {own}")
+        for own, other in pairs
+    ]
 
 
 def in_wider(body: Writer, root: str, element: str, form: ValueForm, operands: list[str], *, knows_nan: bool) -> str:
@@ -171,7 +186,7 @@ def in_wider(body: Writer, root: str, element: str, form: ValueForm, operands: l
     widened = [widen(body, value, element, wide, form) for value in operands]
     # The wider type is precise enough that rounding again is exact.
     if root != "fma" or element == "half":
-        return narrow(body, _plain(body, root, form.type(wide), widened, knows_nan), wide, element, form)
+        return narrow(body, _plain(body, root, wide, form, widened, knows_nan=knows_nan), wide, element, form)
     product = body.op(f"fmul {form.type(wide)} {widened[0]}, {widened[1]}")  # float64 cannot hold the sum
     return narrow(body, odd_sum(body, *two_sum(body, product, widened[2], form), form), wide, element, form)
 
