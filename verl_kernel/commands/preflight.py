@@ -30,11 +30,11 @@ def command(
     What can only be checked elsewhere is listed.
     """
     try:
-        from verl_kernel.preflight.composing import compose
+        from verl_kernel.preflight.composing import compose_training
         from verl_kernel.preflight.hardware import described
 
         where = described(machine) if machine else None
-        config = compose(config_name, overrides or [], config_dir)
+        config = compose_training(config_name, overrides or [], config_dir)
         from verl_kernel.preflight import preflight
 
         notes = preflight(config, where)
