@@ -53,7 +53,7 @@ def command(
 
 
 def _goals(settings: list[str]) -> dict[str, float]:
-    goals = {}
+    goals: dict[str, float] = {}
     for setting in settings:
         figure, _, goal = setting.rpartition("=")
         if figure not in EVERY:
