@@ -36,6 +36,12 @@ def test_output_that_is_no_terminal_is_not_squeezed(runs):
     assert max(map(len, said.splitlines())) > 80
 
 
+def test_a_narrow_terminal_folds_names_and_cuts_none(runs):
+    said = compare(*runs, columns=40)
+    assert "…" not in said
+    assert max(map(len, said.split("figure")[1].splitlines()[:20])) <= 40
+
+
 def test_json_holds_all_of_it(runs):
     found = json.loads(compare(*runs, "--json", "--resamples", "200"))
     assert found["comparison"]["resamples"] == 200
