@@ -239,6 +239,13 @@ def test_a_block_that_names_a_file_of_ours_shows_it():
     assert [block.name for block in shown if (ROOT / block.name).read_text() != block.body] == []
 
 
+def test_the_tested_versions_are_those_of_the_lock_and_of_the_package():
+    locked = dict(line.split("==") for line in LOCKED if re.match(r"(torch|triton)==", line))
+    lowest, highest = re.search(r'"triton>=(3\.\d),<3\.(\d+)"', (ROOT / "pyproject.toml").read_text()).groups()
+    said = f"torch {locked['torch']} with Triton {locked['triton']}; the gym also with the other Tritons that it allows"
+    assert f"{said}, {lowest} to 3.{int(highest) - 1} (" in PAGES["docs/troubleshooting.md"]
+
+
 EXAMPLES = [path for path in (ROOT / "examples").rglob("*") if path.suffix in (".py", ".yaml", ".toml")]
 
 
