@@ -239,7 +239,7 @@ def test_a_block_that_names_a_file_of_ours_shows_it():
     assert [block.name for block in shown if (ROOT / block.name).read_text() != block.body] == []
 
 
-def test_the_tested_versions_are_those_of_the_lock_and_of_the_package():
+def test_the_tested_versions_are_those_of_lock_and_package():
     locked = dict(line.split("==") for line in LOCKED if re.match(r"(torch|triton)==", line))
     lowest, highest = re.search(r'"triton>=(3\.\d),<3\.(\d+)"', (ROOT / "pyproject.toml").read_text()).groups()
     said = f"torch {locked['torch']} with Triton {locked['triton']}; the gym also with the other Tritons that it allows"
