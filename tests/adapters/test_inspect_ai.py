@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inspect runs a suite against a model of the test's own, and its own reader opens the log."""
+"""Inspect runs the example's suite against a model of the test's own, and its own reader opens the log."""
 
 import json
 
@@ -34,9 +34,9 @@ def test_the_last_answer_of_a_sample_is_scored(model, tmp_path, turns, correct):
     inspect_ai = pytest.importorskip("inspect_ai")
     from inspect_ai.log import read_eval_log
 
-    from verl_kernel.adapters.inspect_ai import kernels
+    from examples.inspect_ai.best_of import best_of
 
-    task = kernels(str(one_task(tmp_path)), turns=turns, device="cpu", trials=2)
+    task = best_of(str(one_task(tmp_path)), turns=turns, samples=1)
     (log,) = inspect_ai.eval(task, model=model, log_dir=str(tmp_path / "logs"), display="none")
     assert log.status == "success", log.error
     read = read_eval_log(log.location)

@@ -60,6 +60,12 @@ def test_a_task_is_a_folder_of_harbors_format(exported):
     assert REFERENCE.strip() in asked
 
 
+def test_a_run_without_a_task_that_can_be_written_is_refused(tmp_path):
+    run = write_run(tmp_path / "run", [turn("old", 0, 1, WRONG)], [task("old", None)], tasks=1)
+    said = invoked("bench-harbor", run, "--out", tmp_path / "out", exit_code=2).output
+    assert "run/tasks.jsonl holds no task whose program defines `Model`: run the bench again" in said
+
+
 def test_a_task_is_judged_as_in_its_run(exported):
     stated = json.loads((exported / "a_b/tests/judge.json").read_text())
     options = GymOptions.from_node(stated["gym"])

@@ -104,7 +104,7 @@ LINES = {
     "data rows drkernel-rl text.parquet --out o.parquet": "text.parquet is no parquet file: name a parquet file",
     "data rows drkernel-rl cut.jsonl --out o.parquet": "cut.jsonl is cut off or damaged (line 2 is no JSON)",
     "data rows drkernel-rl latin.jsonl --out o.parquet": "latin.jsonl is cut off or damaged (it is no UTF-8 text)",
-    "data rows drkernel-rl tasks.parquet --out empty": "--out empty is a folder: name a file in it, as in empty/tasks",
+    "data rows drkernel-rl tasks.parquet --out empty": "--out empty is a folder: name a file in it",
     "data rows drkernel-rl tasks.parquet --out /proc/y.parquet": "--out /proc/y.parquet cannot be written (",
     "data rows kernelbench cut.parquet --out o.parquet": "cut.parquet is cut off: give a checkout",
     "data rows kernelbench tasks.parquet --levels x --out o.parquet": "--levels is 'x'; it must be numbers, as in",

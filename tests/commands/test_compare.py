@@ -36,6 +36,12 @@ def test_output_that_is_no_terminal_is_not_squeezed(runs):
     assert max(map(len, said.splitlines())) > 80
 
 
+def test_a_narrow_terminal_folds_names_and_cuts_none(runs):
+    said = compare(*runs, columns=40)
+    assert "…" not in said
+    assert max(map(len, said.split("figure")[1].splitlines()[:20])) <= 40
+
+
 def test_json_holds_all_of_it(runs):
     found = json.loads(compare(*runs, "--json", "--resamples", "200"))
     assert found["comparison"]["resamples"] == 200
@@ -78,11 +84,19 @@ def test_what_feedback_repairs_passes_a_gate_or_fails_it(tmp_path):
     [
         ("repair=1", "--at-least is 'repair=1'; did you mean repaired?"),
         ("correct", "--at-least is 'correct'; "),
-        ("correct=x", "'x' is no number, as in repaired=0.2"),
+        ("correct=x", "'x' is no finite number, as in repaired=0.2"),
+        ("correct=nan", "'nan' is no finite number"),
+        ("correct=1e400", "'1e400' is no finite number"),
     ],
 )
 def test_a_wrong_goal_is_refused_in_a_sentence(runs, goal, sentence):
     assert sentence in compare(*runs, "--at-least", goal, exit_code=2)
+
+
+@pytest.mark.parametrize("goals", [(-1, 0.5), (0.5, -1)])
+def test_of_two_goals_of_a_figure_the_higher_counts(runs, goals):
+    words = [word for goal in goals for word in ("--at-least", f"correct={goal}")]
+    assert "not surely 0.5" in compare(*runs, *words, exit_code=1)
 
 
 def test_a_goal_that_runs_cannot_show_is_missed(runs):

@@ -78,6 +78,7 @@ def test_a_commands_own_defaults_come_before_a_file(tmp_path):
         ("- 1", "holds no keys: --options names a file that holds a recipe's kernelgym"),
         ("max_turns: 2", "holds no key of the gym"),
         ("device: [", "is no valid YAML .*: --options"),
+        ("{device: cpu, num_judge: 3}", "kernelgym.num_judge is not an option; did you mean num_judges?"),
         ("device: ${nowhere}", "kernelgym.device in .*gym.yaml is .{nowhere}, which refers to another key"),
     ],
 )
@@ -91,6 +92,8 @@ def test_a_bad_file_is_refused_in_a_sentence(tmp_path, text, sentence):
     [
         (["--set=disk"], "--set is 'disk'; it must be an option with its value, as in disk_mb=512"),
         (["--set=disk=1"], "--set names 'disk', did you mean disk_mb"),
+        (["--set", ""], "--set is ''; it must be an option with its value"),
+        (["--set==3"], "--set is '=3'; it must be an option with its value"),
         (["--set=trials=1"], "--set names 'trials'"),
         (["--set=disk_mb=x"], "kernelgym.disk_mb is 'x'; it must be a whole number"),
     ],

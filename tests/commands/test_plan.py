@@ -43,6 +43,9 @@ def test_judging_is_planned_as_less_than_a_third_of_a_step(size, machine):
 @pytest.mark.parametrize(("words", "said"), [
     ("", "384 evaluations a step"), ("--rate gpu_s=fast", "--rate is 'gpu_s=fast': write"),
     ("--rate gpu=1", "gpu_s"), ("--rate row_share=2", "--rate.row_share"), ("--machine 8xP4-8GB", "a P4"),
+    ("--machine 2xH100-80GB", "asks for 8 GPUs (4 the trainer, 4 the judges)"),
+    ("--config-name=cpu_quickstart", "choose a recipe for GPUs"),
+    ("actor_rollout_ref.rollout.tensor_model_parallel_size=3", "set it to a divisor"),
     ("--machine 8xA100-20GB", "does not hold the model's"), ("actor_rollout_ref.model.path=a/b", "no size of 0.6b"),
 ])  # fmt: skip
 def test_the_command_shows_the_plan_or_one_sentence(words, said):

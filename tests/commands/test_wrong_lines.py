@@ -39,6 +39,7 @@ OVERRIDES = (
     "trainer", "=3", "trainer.nnodes=[", "trainer.nnode=2", "+trainer.nnode=2", "trainer.nnodes=-1", "trainer.nnodes=x",
     "data.train_files=none.parquet", "gpus=nine", "~data.nothing", "kernelgym.device=tpu", "kernelgym=3",
     "+kernelgym.num_judge=2", "data.train_batch_size=0", "trainer.nnodes=${nothing}", "actor_rollout_ref=null",
+    "trainer.logger=[wand]", "trainer.n_gpus_per_node=3",
 )  # fmt: skip
 
 

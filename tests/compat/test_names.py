@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from verl.utils.tracking import Tracking
 
 from tests.compat.pins import found
-from verl_kernel.preflight import placement, unread_keys
+from verl_kernel.preflight import names, placement, unread_keys
 from verl_kernel.preflight.trainer_mode import NEED_AN_ACCELERATOR
 from verl_kernel.verl_keys import KEYS
 
@@ -102,7 +102,9 @@ def test_a_rule_of_correction_is_refused_when_it_is_applied(rule, refused):
 
 
 def test_loggers_are_known_by_names_in_a_list():
-    assert {"console", "file", "tensorboard", "wandb", *placement.LOGGERS} <= {*Tracking.supported_backend, "tracking"}
+    known = [*Tracking.supported_backend, "tracking"]
+    assert names._backends() == known
+    assert {"console", "file", "tensorboard", "wandb", *placement.LOGGERS} <= {*known}
 
 
 def test_the_whole_configuration_is_one_file_with_its_keys():

@@ -60,6 +60,12 @@ def test_a_bad_row_is_named(tmp_path, changes, key):
         check_rows(path)
 
 
+def test_a_data_source_that_equals_no_other_is_refused(tmp_path):
+    write_rows([row | {"data_source": float("nan")} for row in make_rows()], tmp_path / "val.parquet")
+    with refused("row 0: key `data_source` is nan: store the name", by=DataError):
+        check_rows(tmp_path / "val.parquet")
+
+
 def test_a_missing_an_unreadable_and_an_empty_file_are_named(tmp_path):
     import pyarrow as pa
     import pyarrow.parquet as pq

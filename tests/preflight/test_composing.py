@@ -3,7 +3,7 @@
 
 import pytest
 
-from tests.commands.lines import assert_one_sentence, run_lines
+from tests.commands.lines import assert_one_sentence, invoked, run_lines
 from tests.sentences import refused
 from tests.tiers import thinned
 from verl_kernel.errors import ConfigError
@@ -59,6 +59,13 @@ def test_a_users_recipe_may_build_on_ours(tmp_path):
     (tmp_path / "torn.yaml").write_text("defaults: [mismatch: tiss]\n")
     with pytest.raises(ConfigError, match="mismatch is 'tiss'; did you mean tis"):
         compose("torn", [], tmp_path)
+
+
+@pytest.mark.parametrize("recipe", ["drkernel_8b_sft", "evaluation"])
+@pytest.mark.parametrize("command", ["preflight", "plan"])
+def test_what_trains_on_no_samples_of_its_own_is_refused(command, recipe):
+    said = invoked(command, f"--config-name={recipe}", exit_code=1 if command == "preflight" else 2).stderr
+    assert_one_sentence(said, f"--config-name is {recipe}, which has no actor_rollout_ref")
 
 
 TRAINER = ("python", "-m", "verl.trainer.main_ppo")

@@ -146,11 +146,18 @@ def test_a_models_shards_are_sound_in_the_recipes(recipe):
     check_shards(composed(recipe))
 
 
+def test_rows_that_verl_packs_by_tokens_need_not_divide():
+    check_shards(
+        composed("cpu_quickstart", "trainer.n_gpus_per_node=3", "actor_rollout_ref.actor.use_dynamic_bsz=true")
+    )
+
+
 @pytest.mark.parametrize(("recipe", "overrides", "words"), [
     # A sequence is shared in flash attention only.
     ("kernel_trloo", (f"{SHARDS}=2",), f"{SHARDS} is 2 and {CHOICE} is sdpa"),
     ("drkernel_8b", (f"{SHARDS}=3",), f"{SHARDS} is 3 and there are 8 GPUs"),
     ("drkernel_8b", (f"{PARALLEL}=3",), f"{PARALLEL} is 3 and there are 8 GPUs"),
+    ("cpu_quickstart", ("trainer.n_gpus_per_node=3",), "data.train_batch_size x actor_rollout_ref.rollout.n is 64"),
     # A rollout apart is divided by itself.
     (
         "kernel_trloo", ("trainer_mode=separate_async", "actor_rollout_ref.rollout.n_gpus_per_node=2", f"{PARALLEL}=4"),

@@ -13,7 +13,7 @@ from verl_kernel.data.rows import write_rows
 from verl_kernel.errors import ConfigError, DataError, EnvironmentNotReady
 from verl_kernel.preflight import placement
 from verl_kernel.preflight.hardware import Machine, described
-from verl_kernel.preflight.names import check_names
+from verl_kernel.preflight.names import check_backends
 from verl_kernel.preflight.placement import check_loggers
 from verl_kernel.preflight.sizes import check_batch, check_lengths, check_memory, check_prompts
 from verl_kernel.preflight.unread_keys import check_unread, unread
@@ -111,7 +111,7 @@ def test_lengths_with_room_pass(folder, overrides):
 @pytest.mark.slow
 def test_a_logger_that_verl_lacks_is_refused(folder):
     with refused("trainer.logger is 'wand'; did you mean wandb? ", by=ConfigError):
-        check_names(config(folder, "trainer.logger=[console,wand]"))
+        check_backends(config(folder, "trainer.logger=[console,wand]"))
 
 
 def test_a_loggers_package_must_be_installed(folder, monkeypatch):

@@ -75,7 +75,7 @@ def exists(words: list[str]) -> bool:
             return any(word.startswith("--config-dir") for word in arguments) or composes(arguments)
         case ["python", "-m", module, *_] if module.startswith("recipes."):
             return find_spec(f"{module}.__main__") is not None
-        case ["python", script, *_]:
+        case ["python", script, *_] | ["inspect", "eval", script, *_]:
             return (ROOT / script).is_file()
         case [script, *arguments] if script.startswith("recipes/"):
             return os.access(ROOT / script, os.X_OK) and composes([f"--config-name={recipe_of(script)}", *arguments])
@@ -145,7 +145,8 @@ def folder_of_a_reader(tmp_path_factory) -> Path:
         model = folder / f"outputs/drkernel_{size}_sft/model"
         model.mkdir(parents=True)
         (model / "config.json").write_text("{}")
-    shutil.copy(ROOT / "examples/verl/mine.yaml", folder)
+    for recipe in (ROOT / "examples/verl").iterdir():
+        shutil.copy(recipe, folder)
     return folder
 
 
@@ -236,6 +237,23 @@ def test_a_block_that_names_a_file_of_ours_shows_it():
     shown = [block for page in PAGES for block in blocks(page) if block.name.startswith("examples/")]
     assert shown
     assert [block.name for block in shown if (ROOT / block.name).read_text() != block.body] == []
+
+
+def test_the_tested_versions_are_those_of_lock_and_package():
+    locked = dict(line.split("==") for line in LOCKED if re.match(r"(torch|triton)==", line))
+    lowest, highest = re.search(r'"triton>=(3\.\d),<3\.(\d+)"', (ROOT / "pyproject.toml").read_text()).groups()
+    said = f"torch {locked['torch']} with Triton {locked['triton']}; the gym also with the other Tritons that it allows"
+    assert f"{said}, {lowest} to 3.{int(highest) - 1} (" in PAGES["docs/troubleshooting.md"]
+
+
+EXAMPLES = [path for path in (ROOT / "examples").rglob("*") if path.suffix in (".py", ".yaml", ".toml")]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_is_short_and_listed(example):
+    assert example.read_text().count("\n") <= 60
+    parts = example.relative_to(ROOT / "examples").parts
+    assert {parts[0], "/".join(parts)} & {*re.findall(r"[\w./]+", PAGES["examples/README.md"])}
 
 
 PROMISE = re.compile(r"After this page you (can|know) ")

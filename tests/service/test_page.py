@@ -20,16 +20,19 @@ PAGE = (ROOT / "docs" / "service.md").read_text()
 @pytest.mark.exhaustive
 @pytest.mark.processes
 @pytest.mark.slow
-def test_its_commands_and_its_program_run(tmp_path):
+def test_its_commands_its_program_and_its_client_run(tmp_path):
     (program,) = re.findall(r"^```python service\n(.*?)^```", PAGE, re.M | re.S)
     (line,) = (line for line in PAGE.splitlines() if line.startswith("verl-kernel eval"))
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     with Started(tmp_path, "--static-check=coverage", "--trials=5", "--num-judges=2") as service:
         asked = [text.replace("http://127.0.0.1:8008", service.address) for text in (line, program)]
-        for command in (["bash", "-c", asked[0]], [sys.executable, "-c", asked[1]]):
-            done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
-            assert done.returncode == 0, done.stderr
-    assert re.match(r"ok \d", done.stdout), done.stdout
+        client = ["examples/serve/client.py", service.address]
+        said = [
+            subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=True)
+            for command in (["bash", "-c", asked[0]], [sys.executable, "-c", asked[1]], [sys.executable, *client])
+        ]
+    assert re.match(r"ok \d", said[1].stdout), said
+    assert re.match(r"ok simulated \d", said[2].stdout), said
 
 
 def test_it_names_every_request():

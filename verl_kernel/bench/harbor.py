@@ -14,7 +14,7 @@ from verl_kernel.bench.best_kernels import best_of_run, file_name
 from verl_kernel.bench.records import RunHeader, SuiteTask, read_answers, read_tasks
 from verl_kernel.data.rows import task_prompt
 from verl_kernel.env import Task
-from verl_kernel.errors import TaskError
+from verl_kernel.errors import DataError, TaskError
 from verl_kernel.files import replacing
 
 _CONFIG = """\
@@ -61,13 +61,15 @@ def write_tasks(run: Path, out: Path) -> tuple[int, int]:
     `Model`.
 
     Raises:
-        DataError: the folder holds no readable run, or one without a judged answer.
+        DataError: the folder holds no readable run, one without a judged answer, or no task that can be written.
         OSError: a file cannot be written.
     """
-    (header, _), tasks = read_answers(run), read_tasks(run)
+    (header, _), tasks = read_answers(run), [*filter(_is_whole, read_tasks(run))]
+    if not tasks:
+        raise DataError(f"{run}/tasks.jsonl holds no task whose program defines `Model`: run the bench again")
     solutions = {kernel.provenance.task: kernel.code for kernel in best_of_run(run)}
     folders: set[str] = set()
-    for task in filter(_is_whole, tasks):
+    for task in tasks:
         name = file_name(task.task_id).removesuffix(".py")
         if name in folders:
             name = file_name(task.task_id, is_taken=True).removesuffix(".py")

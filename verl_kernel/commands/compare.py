@@ -6,6 +6,7 @@ The exit code is 1 if B does not reach what `--at-least` asks for, and 2 for a u
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -52,17 +53,24 @@ def command(
 
 
 def _goals(settings: list[str]) -> dict[str, float]:
-    goals = {}
+    goals: dict[str, float] = {}
     for setting in settings:
         figure, _, goal = setting.rpartition("=")
         if figure not in EVERY:
             known = f"{nearest(figure, EVERY)}give one of {', '.join(EVERY)}, as in repaired=0.2"
             raise ConfigError(f"--at-least is {setting!r}; {known}")
-        try:
-            goals[figure] = float(goal)
-        except ValueError:
-            raise ConfigError(f"--at-least is {setting!r}; {goal!r} is no number, as in repaired=0.2") from None
+        least = _number(goal)
+        if not math.isfinite(least):
+            raise ConfigError(f"--at-least is {setting!r}; {goal!r} is no finite number, as in repaired=0.2")
+        goals[figure] = max(least, goals.get(figure, least))
     return goals
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def _missed(runs: RunComparison, figure: str, goal: float) -> str:

@@ -18,7 +18,8 @@ from verl_kernel.data.files import read_yaml, value_of
 from verl_kernel.env.gpus import OWN_FIGURES
 from verl_kernel.env.options import STRICT, GymOptions, TargetName
 from verl_kernel.errors import ConfigError
-from verl_kernel.option_group import as_mapping, nearest, option_names, words_of
+from verl_kernel.option_group import nearest, option_names, words_of
+from verl_kernel.reward.options import known_keys
 
 _RENAMED = {"trials": "correctness_trials", "baseline": "reference_mode"}
 _TIME_LIMITS = ("reference_timeout_s", "load_timeout_s", "run_timeout_s")
@@ -152,10 +153,10 @@ def read_gym(path: Path) -> dict[str, Any]:
     """Return the keys of the gym in a file that holds a recipe's `kernelgym`, without those of rollouts and rewards.
 
     Raises:
-        ConfigError: the file cannot be read, or holds no such key.
+        ConfigError: the file cannot be read, holds no such key, or one that nobody reads.
     """
     read = read_yaml(path, "--options names a file that holds a recipe's kernelgym, or its keys")
-    node = as_mapping("kernelgym", read.get("kernelgym", read), option_names(GymOptions))
+    node = known_keys(read.get("kernelgym", read))
     # What only a training knows stands in other keys, such as `cold_start: ${quickstart_dir}/corpus.parquet`.
     values = {key: node[key] for key in option_names(GymOptions) if key in node}
     if not values:
@@ -172,9 +173,11 @@ def read_settings(option: str, settings: Sequence[str], example: str) -> dict[st
     Raises:
         ConfigError: one of them is no key with a value.
     """
-    if bare := next((setting for setting in settings if "=" not in setting), None):
-        raise ConfigError(f"{option} is {bare!r}; it must be an option with its value, as in {example}")
-    return {key: value_of(text) for key, _, text in (setting.partition("=") for setting in settings)}
+    parts = {setting: setting.partition("=") for setting in settings}
+    for setting, (key, equals, _) in parts.items():
+        if not (key and equals):
+            raise ConfigError(f"{option} is {setting!r}; it must be an option with its value, as in {example}")
+    return {key: value_of(text) for key, _, text in parts.values()}
 
 
 def chosen(flags: Mapping[str, Any], *, base: Mapping[str, Any] = STRICT, settings: Sequence[str] = ()) -> GymOptions:

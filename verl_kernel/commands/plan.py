@@ -29,11 +29,15 @@ def command(
     A model from stated rates, of which none was measured on a GPU: it compares splits, and predicts no time.
     """
     from verl_kernel.preflight import step_plan
-    from verl_kernel.preflight.composing import compose
+    from verl_kernel.preflight.composing import compose_training
     from verl_kernel.preflight.hardware import described
+    from verl_kernel.preflight.placement import check_gpus, check_platform, check_shards
 
     where, rates = described(machine), read_rates(rate or [])
-    config = compose(config_name, overrides or [], config_dir)
+    config = compose_training(config_name, overrides or [], config_dir)
+    check_platform(config, where)
+    check_shards(config)
+    [*check_gpus(config, where)]
     split, shape, gpu = step_plan.split_of(config), step_plan.shape_of(config), step_plan.gpu_of(where)
 
     def planned(candidate: step_plan.GpuSplit) -> step_plan.StepPlan:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +18,9 @@ MACHINE = typer.Option(
     metavar="GPUS", help="Check for a machine that is only described, as in 8xH100-80GB (two nodes: 2x8xH100-80GB)."
 )
 
+_QUIET = {"VERL_LOGGING_LEVEL": "WARNING", "TRANSFORMERS_VERBOSITY": "error", "VLLM_LOGGING_LEVEL": "ERROR"}
+"""Levels of other packages' lines, unless the user asks for more: what they say of an import is no objection."""
+
 
 def command(
     overrides: Annotated[list[str] | None, OVERRIDES] = None,
@@ -29,12 +33,14 @@ def command(
     Takes the arguments of `python -m verl.trainer.main_ppo`. Exit 0: no objection; 1: the first one, in a sentence.
     What can only be checked elsewhere is listed.
     """
+    for variable, level in _QUIET.items():
+        os.environ.setdefault(variable, level)
     try:
-        from verl_kernel.preflight.composing import compose
+        from verl_kernel.preflight.composing import compose_training
         from verl_kernel.preflight.hardware import described
 
         where = described(machine) if machine else None
-        config = compose(config_name, overrides or [], config_dir)
+        config = compose_training(config_name, overrides or [], config_dir)
         from verl_kernel.preflight import preflight
 
         notes = preflight(config, where)

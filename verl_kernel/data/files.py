@@ -79,7 +79,7 @@ def writing(path: Path, option: str = "--out") -> Iterator[Path]:
         StorageError: the disk is full.
     """
     if path.is_dir():
-        raise ConfigError(f"{option} {path} is a folder: name a file in it, as in {path / 'tasks.parquet'}")
+        raise ConfigError(f"{option} {path} is a folder: name a file in it")
     if file := _file_at(path.parent):
         raise ConfigError(f"{option} {path} cannot be written, {file} is a file: name another folder")
     try:

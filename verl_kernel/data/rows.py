@@ -211,6 +211,7 @@ def check_rows(path: str | Path) -> None:
         try:
             _check_prompt(row.get("prompt"))
             task = task_from_row(row)
+            _check_source(row.get("data_source"))
             _check_class(row["prompt"], task)
             _check_name(named, number, row, task)
         except DataError as exc:
@@ -236,6 +237,12 @@ def _check_prompt(prompt: Any) -> None:
     for message in prompt:
         if not isinstance(message, dict) or not all(isinstance(message.get(key), str) for key in ("role", "content")):
             raise DataError("key `prompt` holds a message without text: every message needs `role` and `content`")
+
+
+def _check_source(source: Any) -> None:
+    """Refuse NaN, which equals no other NaN: verl would report a validation of one row each, and keep the last."""
+    if source != source:
+        raise DataError("key `data_source` is nan: store the name of the data set, by which validation is reported")
 
 
 def _check_name(named: dict[str, tuple[int, str]], number: int, row: Mapping[str, Any], task: Task) -> None:

@@ -26,7 +26,7 @@ from verl_kernel.data.rows import check_rows
 from verl_kernel.env import EvalResult, EvalStatus
 from verl_kernel.errors import ConfigError, DataError, VerlKernelError
 from verl_kernel.preflight.hardware import Machine, this_machine, this_platform
-from verl_kernel.preflight.names import LOOP, NAMES, agent_loops, check_names, check_registries, unknown
+from verl_kernel.preflight.names import LOOP, NAMES, agent_loops, check_backends, check_names, check_registries, unknown
 from verl_kernel.preflight.placement import (
     check_attention,
     check_driver,
@@ -331,6 +331,7 @@ RULES = (
     Rule(check_keys),
     Rule(check_trainer),
     Rule(check_log_file),
+    Rule(check_backends),
     Rule(check_unread),
     Rule(check_asynchronous),
     Rule(check_gym),

@@ -69,6 +69,17 @@ def compose(name: str, overrides: Sequence[str], folder: Path | None = None) -> 
         raise _explained(name, overrides, folder, " ".join(str(exc).split())) from exc
 
 
+def compose_training(name: str, overrides: Sequence[str], folder: Path | None = None) -> DictConfig:
+    """Compose the configuration of a training by reinforcement learning (raises as `compose`, and for any other)."""
+    config = compose(name, overrides, folder)
+    if "actor_rollout_ref" not in config:
+        raise ConfigError(
+            f"--config-name is {name}, which has no actor_rollout_ref and so trains no policy on its own samples: name "
+            "a recipe for `python -m verl.trainer.main_ppo`, such as kernel_trloo"
+        )
+    return config
+
+
 def why_refused(command: Sequence[str]) -> str | None:
     """Return in a sentence why the command of a verl trainer does not compose; None if it does or is another one."""
     words = iter(command)

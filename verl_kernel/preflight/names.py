@@ -6,6 +6,7 @@ The registries themselves are read, so that names of verl, of other plugins and 
 
 from __future__ import annotations
 
+import ast
 import functools
 import importlib
 import logging
@@ -20,6 +21,7 @@ from yaml import YAMLError
 from verl_kernel.errors import ConfigError, RegistrationError
 from verl_kernel.option_group import in_words, nearest
 from verl_kernel.preflight.trainer_mode import NEED_AN_ACCELERATOR
+from verl_kernel.preflight.unread_keys import folder_of
 from verl_kernel.verl_keys import find, read
 
 logger = logging.getLogger(__name__)
@@ -93,10 +95,6 @@ def check_names(config: DictConfig) -> None:
         name = read(config, key)
         if name not in registered:
             raise unknown(key, name, registered)
-    loggers, backends = read(config, LOGGER), _loggers()
-    for name in [loggers] if isinstance(loggers, str) else loggers:
-        if name not in backends:
-            raise unknown(LOGGER, name, backends)
     for path, name in _objects(config):
         if target := find(config, path):
             _check_object(path, target, name, find(config, name))
@@ -104,6 +102,18 @@ def check_names(config: DictConfig) -> None:
         if target := find(config, path):
             module, _, last = (target, "", find(config, name)) if name else target.rpartition(".")
             _check_object(path, f"{PKG}{module}", name or path, last)
+
+
+def check_backends(config: DictConfig) -> None:
+    """Check that verl knows every logger.
+
+    Raises:
+        ConfigError: it does not; a run would notice after the model and vLLM have started.
+    """
+    loggers, backends = read(config, LOGGER), _backends()
+    for name in [loggers] if isinstance(loggers, str) else loggers:
+        if name not in backends:
+            raise unknown(LOGGER, name, backends)
 
 
 def agent_loops(config: DictConfig) -> set[str]:
@@ -123,10 +133,12 @@ def unknown(key: str, name: object, names: Iterable[str]) -> ConfigError:
     return ConfigError(f"{key} is {in_words(name)}; {nearest(name, names)}it must be one of {', '.join(names)}")
 
 
-def _loggers() -> list[str]:
-    from verl.utils.tracking import Tracking
-
-    return [*Tracking.supported_backend, "tracking"]  # its old name of wandb
+def _backends() -> list[str]:
+    """Return what verl can log to, by the text of its module: importing verl takes seconds."""
+    tree = ast.parse((folder_of("verl") / "utils" / "tracking.py").read_text())
+    assigned = (node for node in ast.walk(tree) if isinstance(node, ast.Assign))
+    (value,) = (node.value for node in assigned if ast.unparse(node.targets[0]) == "supported_backend")
+    return [*ast.literal_eval(value), "tracking"]  # its old name of wandb
 
 
 def _registered(config: DictConfig) -> Iterator[tuple[str, Iterable[str]]]:

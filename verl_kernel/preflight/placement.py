@@ -24,6 +24,8 @@ from verl_kernel.verl_names import AGENT_LOOP, REWARD_MANAGER
 
 CHOICE = "actor_rollout_ref.model.override_config.attn_implementation"
 SHARDS = "actor_rollout_ref.actor.ulysses_sequence_parallel_size"
+PROMPTS, ROLLOUTS = "data.train_batch_size", "actor_rollout_ref.rollout.n"
+STRATEGY = "actor_rollout_ref.actor.strategy"
 TENSORS = "actor_rollout_ref.rollout.tensor_model_parallel_size"
 VERLS_CHOICE = "flash_attention_2"
 """The default of verl's model configuration if `CHOICE` is left out."""
@@ -52,6 +54,7 @@ def check_shards(config: DictConfig) -> None:
     apart = read(config, "trainer.v1.trainer_mode") == "separate_async"
     _check_divides(config, SHARDS, "trainer")
     _check_divides(config, TENSORS, "actor_rollout_ref.rollout" if apart else "trainer")
+    _check_rows(config)
     shards = read(config, SHARDS)
     if shards > 1 and "flash" not in attention(config):
         # verl shares a sequence only in transformers' flash attention (verl.models.transformers.monkey_patch).
@@ -67,6 +70,18 @@ def _check_divides(config: DictConfig, key: str, node: str) -> None:
         raise ConfigError(
             f"{key} is {read(config, key)} and there are {gpus} GPUs for it ({node}.nnodes x {node}.n_gpus_per_node): "
             "set it to a divisor of them"
+        )
+
+
+def _check_rows(config: DictConfig) -> None:
+    if read(config, "actor_rollout_ref.actor.use_dynamic_bsz") or read(config, STRATEGY) == "megatron":
+        return
+    gpus = devices(config, "trainer")
+    rows = read(config, PROMPTS) * read(config, ROLLOUTS)
+    if rows % gpus:
+        raise ConfigError(
+            f"{PROMPTS} x {ROLLOUTS} is {rows}, and the trainer's {gpus} GPUs (trainer.nnodes x "
+            "trainer.n_gpus_per_node) get as many rows each: make it a multiple of them"
         )
 
 

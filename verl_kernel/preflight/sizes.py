@@ -42,8 +42,8 @@ def check_batch(config: DictConfig) -> None:
         there = _sampled(config, "train", there)
         if there < needed:
             raise DataError(
-                f"data.train_files: {' and '.join(files)} hold {there} tasks to train on and a batch needs {needed} "
-                f"({BATCH}, {CHUNK}), so that no step could be made: add tasks, or set {BATCH} and "
+                f"data.train_files: there are {there} tasks to train on in {' and '.join(files)} and a batch needs "
+                f"{needed} ({BATCH}, {CHUNK}), so that no step could be made: add tasks, or set {BATCH} and "
                 f"actor_rollout_ref.actor.ppo_mini_batch_size to at most {there}"
             )
 

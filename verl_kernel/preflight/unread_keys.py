@@ -74,7 +74,7 @@ def _verls_nodes() -> dict[str, list[str]]:
     """Return the keys in the nodes of verl's whole configuration, by the nodes' full names."""
     nodes: dict[str, list[str]] = {}
     pending: list[tuple[str, Any]] = [
-        ("", OmegaConf.load(_package("verl") / "trainer" / "config" / "_generated_ppo_trainer.yaml"))
+        ("", OmegaConf.load(folder_of("verl") / "trainer" / "config" / "_generated_ppo_trainer.yaml"))
     ]
     while pending:
         node, keys = pending.pop()
@@ -95,11 +95,12 @@ def _is_named(name: str) -> bool:
 
 @functools.cache
 def _sources() -> tuple[bytes, ...]:
-    packages = (_package("verl"), _package("verl_kernel"))
+    packages = (folder_of("verl"), folder_of("verl_kernel"))
     return tuple(path.read_bytes() for package in packages for path in package.rglob("*.py"))
 
 
-def _package(name: str) -> Path:
+def folder_of(name: str) -> Path:
+    """Return the folder of an installed package, without importing it."""
     spec = find_spec(name)
     assert spec is not None
     assert spec.submodule_search_locations is not None

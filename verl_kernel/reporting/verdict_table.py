@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints verdicts for `verl-kernel eval`: a row for each kernel, and below the table a line of remarks for each.
 
-Remarks are never cut in a narrow terminal, because they hold the remedy; names and figures may end in an ellipsis.
+Remarks are never cut in a narrow terminal, because they hold the remedy, and names are folded.
 Where kernels were compiled for a GPU of AMD, a line for each says what it uses.
 """
 
@@ -20,7 +20,7 @@ from verl_kernel.env import EvalResult, EvalStatus, SizeVerdict
 from verl_kernel.reporting.compiled import resources
 
 _COLUMNS = ("status", "speedup", "ms", "ref. ms", "time cov.", "kernels")
-_NARROW, _FIRST = 60, 2
+_NARROW, _FIRST = 80, 2
 """Width of a terminal below which only the first of the columns are shown: else the kernels' names would go first."""
 _NAME = 12
 """Characters that a kernel's name has at least in a line."""
@@ -81,7 +81,7 @@ def _table(reference: str, results: Sequence[EvalResult], *, is_narrow: bool) ->
     title = f"{reference}, times: {', '.join(sources) or 'none'}{over}"
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     shown = _FIRST if is_narrow else len(_COLUMNS)
-    table.add_column("kernel", overflow="fold" if is_narrow else "ellipsis", min_width=_NAME if is_narrow else None)
+    table.add_column("kernel", overflow="fold", min_width=_NAME)
     for name in _COLUMNS[:shown]:
         side: Literal["left", "right"] = "left" if name == "status" else "right"
         table.add_column(name, no_wrap=not is_narrow, overflow="fold" if is_narrow else "ellipsis", justify=side)

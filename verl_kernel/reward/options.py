@@ -122,16 +122,28 @@ def refuse_profile(conversation: ConversationOptions, gym: GymOptions) -> None:
         )
 
 
+_KINDS = (RolloutOptions, GymOptions)
+
+
+def known_keys(node: Any) -> dict[str, Any]:
+    """Return the keys and values of the node as they stand; empty if it is null.
+
+    Raises:
+        ConfigError: it is no mapping, or holds a key that nobody reads.
+    """
+    names = (*(key for kind in _KINDS for key in option_names(kind)), "reward")
+    plain = as_mapping("kernelgym", node, names)
+    refuse_unknown("kernelgym", plain, names)
+    return plain
+
+
 def parse_options(node: Mapping[str, Any] | None) -> KernelGymOptions:
     """Read the `kernelgym` node of a configuration, as `verl_keys.find` returns it; None means the defaults.
 
     Raises:
         ConfigError: a key is unknown or a value out of range.
     """
-    kinds = (RolloutOptions, GymOptions)
-    names = (*(key for kind in kinds for key in option_names(kind)), "reward")
-    plain = as_mapping("kernelgym", node, names)
-    refuse_unknown("kernelgym", plain, names)
+    plain = known_keys(node)
     reward = plain.pop("reward", None)
-    rollout, env = ({key: plain[key] for key in option_names(kind) if key in plain} for kind in kinds)
+    rollout, env = ({key: plain[key] for key in option_names(kind) if key in plain} for kind in _KINDS)
     return KernelGymOptions(RolloutOptions(**rollout), GymOptions(**env), ProfilingReward.from_node(reward))

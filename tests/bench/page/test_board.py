@@ -33,6 +33,12 @@ def test_kept_runs_are_compared_where_they_were_judged_alike(tmp_path):
     assert "verl_kernel 0.1.0, torch 2.13.0+cpu, triton 3.7.1" in turns
 
 
+def test_a_run_that_is_named_twice_is_refused(tmp_path):
+    run = KEPT / RUNS[0]
+    said = invoked("bench-board", run, f"{run}/../{run.name}", "--out", tmp_path / "board.html", exit_code=2).output
+    assert f"{run.name} is named twice: name each run once" in said
+
+
 def test_suites_have_a_table_each_and_names_are_text(tmp_path):
     runs = [
         write_run(tmp_path / "one", [right(speedup=2.0)], header(1, model=HOSTILE, turns=1)),

@@ -11,6 +11,7 @@ from verl_kernel.bench.page.overview import ScoreRow, headlines, run_facts
 from verl_kernel.bench.page.page import templates
 from verl_kernel.bench.records import read_answers, read_tasks
 from verl_kernel.bench.scores import attempt, clock, run_plan
+from verl_kernel.errors import ConfigError
 from verl_kernel.figures.bootstrap import CONFIDENCE
 from verl_kernel.figures.scoring import score
 from verl_kernel.reporting import pages
@@ -26,12 +27,15 @@ def write_board(folders: Sequence[Path], path: Path) -> Path:
     """Write the page of these runs.
 
     Raises:
+        ConfigError: a run is named twice.
         DataError: a folder holds no readable run, or one without a judged answer.
         OSError: the page cannot be written; an older one stays.
     """
     tables: dict[Facts, list[tuple[float, ScoreRow]]] = {}
     columns: list[str] = []
-    for folder in folders:
+    for number, folder in enumerate(folders):
+        if folder.resolve() in [other.resolve() for other in folders[:number]]:
+            raise ConfigError(f"{folder} is named twice: name each run once")
         columns, shared, correct, row = _row(folder)
         tables.setdefault(shared, []).append((-correct, row))
     page = (
