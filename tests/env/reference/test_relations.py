@@ -149,6 +149,8 @@ INPUTS: dict[str, tuple[Draw, Callable[[Tensors], bool]]] = {
         lambda g: [permutation(g, 256)[:96].view(4, 24).where(torch.arange(24) < randint(g, 9, 25, 4, 1), -1)],
         lambda x: distinct(x[0][x[0] >= 0]) and x[0].max() < 256 and ordered(-(x[0] >= 0).long()),
     ),
+    "a few slots, some of them padding": (lambda g: [permutation(g, 40)[:12].where(bits(g, 12, share=0.8), -1)],
+                                          lambda x: distinct(x[0][x[0] >= 0]) and x[0].max() < 40),
     "a column of slots": (lambda g: [permutation(g, 64)[:32, None]], lambda x: distinct(x[0][:, 0])),
     "pages that rows share, and padding": (
         lambda g: [randint(g, 0, 40, 6, 8).where(torch.arange(8) < (n := randint(g, 1, 9, 6, 1)), -1), n],

@@ -147,20 +147,23 @@ def padding_of(tensors: Sequence[torch.Tensor]) -> int | None:
             return low
     if low == high or _is_distinct(tensors, None):
         return None
-    return next((end for end in (low, high) if _is_distinct(tensors, end)), None)
+    ends = (end for end in (low, high) if _is_distinct(tensors, end))
+    return next((end for end in ends if any(would_repeat(parts, end) for parts in _rows(tensors))), None)
 
 
 def _is_distinct(tensors: Sequence[torch.Tensor], padding: int | None) -> bool:
-    """Whether no integer repeats in a row; with padding, or of all rows, only if others would repeat by chance."""
+    """Whether no integer but for padding repeats in a row, or in all of them and others would by chance."""
     if not all(tensor.dim() for tensor in tensors):
         return False
-    rows = [tensor.reshape(-1, tensor.shape[-1]) for tensor in tensors]
-    if padding is None and rows[0].shape[-1] > 1 and not any(_repeats(tensor, padding) for tensor in rows):
+    rows, wholes = _rows(tensors)
+    if tensors[0].shape[-1] > 1 and not any(_repeats(tensor, padding) for tensor in rows):
         return True
-    return any(
-        not any(_repeats(tensor, padding) for tensor in parts) and would_repeat(parts, padding)
-        for parts in (rows, [tensor.reshape(1, -1) for tensor in tensors])
-    )
+    return not any(_repeats(tensor, padding) for tensor in wholes) and would_repeat(wholes, padding)
+
+
+def _rows(tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Return each tensor as rows, and as one row."""
+    return [tensor.reshape(-1, tensor.shape[-1]) for tensor in tensors], [tensor.reshape(1, -1) for tensor in tensors]
 
 
 def _repeats(rows: torch.Tensor, padding: int | None) -> bool:
