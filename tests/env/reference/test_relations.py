@@ -15,7 +15,7 @@ from verl_kernel.env.reference.variation import Tensors, Variation, learn
 Draw = Callable[[torch.Generator], Tensors]
 ROWS, WIDTH, EXPERTS = 24, 12, 6
 LEFT_ALONE = {"positions", "sparse rows", "a step and its table", "a matrix of a permutation"}
-LEFT_ALONE |= {"pages that rows share, and padding"}
+LEFT_ALONE |= {"pages that rows share, and padding", "rows of ids that end with zeros"}
 
 
 def randint(g: torch.Generator, low: int, high: int, *shape: int) -> torch.Tensor:
@@ -151,6 +151,10 @@ INPUTS: dict[str, tuple[Draw, Callable[[Tensors], bool]]] = {
     ),
     "a few slots, some of them padding": (lambda g: [permutation(g, 40)[:12].where(bits(g, 12, share=0.8), -1)],
                                           lambda x: distinct(x[0][x[0] >= 0]) and x[0].max() < 40),
+    "rows of ids that end with zeros": (
+        lambda g: [randint(g, 1, 300, 12, 16).where(torch.arange(16) < (n := randint(g, 1, 17, 12, 1)), 0), n],
+        lambda x: bool(((x[0] > 0) == (torch.arange(16) < x[1])).all()),
+    ),
     "a column of slots": (lambda g: [permutation(g, 64)[:32, None]], lambda x: distinct(x[0][:, 0])),
     "pages that rows share, and padding": (
         lambda g: [randint(g, 0, 40, 6, 8).where(torch.arange(8) < (n := randint(g, 1, 9, 6, 1)), -1), n],

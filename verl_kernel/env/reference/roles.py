@@ -14,6 +14,8 @@ _FEWEST = 20
 """Fewest elements, in all draws, of two numbers that are no accident."""
 _FREQUENT = 2
 """How many times as frequent as other integers -1 must be if it stands for none."""
+_NO_CHANCE = 14.0
+"""Natural logarithm of how many equally likely orders there must be for the one that is found to be no accident."""
 _HIDING = -1e3
 """Numbers from here on hide a score to which they are added."""
 _RARE = 1 / 16
@@ -136,7 +138,7 @@ def _range(tensors: Sequence[torch.Tensor]) -> tuple[int, int]:
 
 
 def padding_of(tensors: Sequence[torch.Tensor]) -> int | None:
-    """Return the integer that stands where there is none: the only negative one, or the only one that repeats."""
+    """Return the integer that stands where there is none: the only negative, at one end of rows, or repeated one."""
     low, high = _range(tensors)
     if low < 0 < high and all(bool(((tensor >= 0) | (tensor == low)).all()) for tensor in tensors):
         integers = torch.cat([tensor.reshape(-1) for tensor in tensors])
@@ -145,10 +147,28 @@ def padding_of(tensors: Sequence[torch.Tensor]) -> int | None:
         usual = _FREQUENT * len(others) / len(torch.unique(others))
         if low < -1 or len(integers) - len(others) > usual:
             return low
-    if low == high or _is_distinct(tensors, None):
+    if high - low < 2 or _is_distinct(tensors, None):
         return None
-    ends = (end for end in (low, high) if _is_distinct(tensors, end))
-    return next((end for end in ends if any(would_repeat(parts, end) for parts in _rows(tensors))), None)
+    flipped = [tensor.flip(-1) for tensor in tensors if tensor.dim()]
+    is_ordered = any(all(map(_is_sorted, each)) for each in (tensors, flipped))
+    for end in (low, high):
+        if not is_ordered and (_ends_rows(end, tensors) or _ends_rows(end, flipped)):
+            return end
+        if _is_distinct(tensors, end) and any(would_repeat(parts, end) for parts in _rows(tensors)):
+            return end
+    return None
+
+
+def _ends_rows(padding: int, tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether an integer stands only where rows end, and not by chance."""
+    orders = 0.0
+    for cells in (tensor == padding for tensor in tensors):
+        if cells.dim() < 2 or bool((cells[..., 1:] < cells[..., :-1]).any()):
+            return False
+        # Of the orders of k cells of padding among n, each of n! / (k! (n - k)!) is as likely by chance.
+        size, counts = torch.tensor(cells.shape[-1] + 1.0).double(), cells.sum(-1).double()
+        orders += float((torch.lgamma(size) - torch.lgamma(counts + 1) - torch.lgamma(size - counts)).sum())
+    return orders > _NO_CHANCE
 
 
 def _is_distinct(tensors: Sequence[torch.Tensor], padding: int | None) -> bool:
