@@ -53,16 +53,16 @@ NOT_HELD = {
 }
 
 
-def test_a_copy_of_an_input_holds_no_answer_that_differs_at_few_places():
+def test_a_copy_holds_no_answer_that_differs_at_few_places():
     assert not hold(sampled(OTHER), [OTHER.index_fill(1, torch.tensor([7]), 0.5)], SEED, [OTHER])
 
 
-def test_places_are_drawn_that_show_where_an_answer_is_no_input():
+def test_places_are_drawn_where_an_answer_is_no_input():
     changed = OTHER.flatten().index_fill(0, torch.tensor([5, 77]), 0.5)
     assert {5, 77} & {*places(telling_seed(SEED, [changed], [OTHER]), changed.numel())}
 
 
-def test_an_answer_that_is_an_input_at_most_places_is_held_with_the_others():
+def test_an_answer_is_held_where_half_of_it_is_an_input():
     half = torch.where(Y.median() < Y, Y, OTHER)
     assert hold(sampled(half), [half], SEED, [OTHER])
 

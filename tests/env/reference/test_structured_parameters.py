@@ -66,7 +66,7 @@ def test_noise_is_half_of_the_size_everywhere():
     assert 0.4 / 8 < (after - before).square().mean().sqrt() < 0.6 / 8
 
 
-def test_a_row_of_padding_stays_zero_beside_others_with_noise():
+def test_noise_leaves_a_row_of_padding_as_it_is():
     model = nn.Sequential(nn.Embedding(9, 6, padding_idx=2))
     before = {"0.weight": model[0].weight.detach()}
     values = {"0.weight": disturbed(before["0.weight"], torch.Generator().manual_seed(0))}
