@@ -4,9 +4,9 @@
 import pytest
 import torch
 
-from verl_kernel.env.comparison.op_answers import hold
+from verl_kernel.env.comparison.op_answers import hold, telling_seed
 from verl_kernel.env.devices.op_results import OpResults
-from verl_kernel.env.ipc.op_samples import MOST, OpSample, read_samples
+from verl_kernel.env.ipc.op_samples import MOST, OpSample, places, read_samples
 
 SEED = 3
 DRAWN = torch.Generator().manual_seed(0)
@@ -51,6 +51,20 @@ NOT_HELD = {
     "a mask": ([Y > 0.01], [Y > 0.01]),
     "complex numbers": ([torch.randn(9) * 1j], [torch.randn(9) * 1j]),
 }
+
+
+def test_a_copy_holds_no_answer_that_differs_at_few_places():
+    assert not hold(sampled(OTHER), [OTHER.index_fill(1, torch.tensor([7]), 0.5)], SEED, [OTHER])
+
+
+def test_places_are_drawn_where_an_answer_is_no_input():
+    changed = OTHER.flatten().index_fill(0, torch.tensor([5, 77]), 0.5)
+    assert {5, 77} & {*places(telling_seed(SEED, [changed], [OTHER]), changed.numel())}
+
+
+def test_an_answer_is_held_where_half_of_it_is_an_input():
+    half = torch.where(Y.median() < Y, Y, OTHER)
+    assert hold(sampled(half), [half], SEED, [OTHER])
 
 
 @pytest.mark.parametrize("name", [*HELD, *NOT_HELD])

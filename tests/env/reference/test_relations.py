@@ -15,6 +15,7 @@ from verl_kernel.env.reference.variation import Tensors, Variation, learn
 Draw = Callable[[torch.Generator], Tensors]
 ROWS, WIDTH, EXPERTS = 24, 12, 6
 LEFT_ALONE = {"positions", "sparse rows", "a step and its table", "a matrix of a permutation"}
+LEFT_ALONE |= {"pages that rows share, and padding", "rows of ids that end with zeros"}
 
 
 def randint(g: torch.Generator, low: int, high: int, *shape: int) -> torch.Tensor:
@@ -121,6 +122,10 @@ INPUTS: dict[str, tuple[Draw, Callable[[Tensors], bool]]] = {
                             lambda x: torch.equal(starts(x[0]), x[1])),
     "offsets of 32 bits and lengths": (lambda g: [(sizes := lengths(g)), starts(sizes).int()],
                                        lambda x: torch.equal(starts(x[0]).int(), x[1])),
+    "starts and lengths that never change": (
+        lambda g: [randn(g, 256, 2), (sizes := torch.tensor([40, 128, 17, 71])), starts(sizes)[:-1]],
+        lambda x: x[1].sum() == 256 and torch.equal(starts(x[1])[:-1], x[2]),
+    ),
     "counts of experts": (lambda g: [counts(g)], lambda x: x[0].sum() == 60 and x[0].min() >= 0),
     "ends of experts": (lambda g: [randn(g, 60, 4), counts(g).cumsum(0)],
                         lambda x: ordered(x[1]) and x[1][-1] == 60 and x[1][0] >= 0),
@@ -140,6 +145,21 @@ INPUTS: dict[str, tuple[Draw, Callable[[Tensors], bool]]] = {
                          lambda x: distinct(x[0]) and x[0].max() < 64 and x[1].min() >= 1 and x[1].max() < 129),
     "slots, some of them padding": (lambda g: [permutation(g, 64)[:32].where(bits(g, 32), -1)],
                                     lambda x: distinct(x[0][x[0] >= 0]) and x[0].max() < 64),
+    "rows of slots, some of them padding": (
+        lambda g: [permutation(g, 256)[:96].view(4, 24).where(torch.arange(24) < randint(g, 9, 25, 4, 1), -1)],
+        lambda x: distinct(x[0][x[0] >= 0]) and x[0].max() < 256 and ordered(-(x[0] >= 0).long()),
+    ),
+    "a few slots, some of them padding": (lambda g: [permutation(g, 40)[:12].where(bits(g, 12, share=0.8), -1)],
+                                          lambda x: distinct(x[0][x[0] >= 0]) and x[0].max() < 40),
+    "rows of ids that end with zeros": (
+        lambda g: [randint(g, 1, 300, 12, 16).where(torch.arange(16) < (n := randint(g, 1, 17, 12, 1)), 0), n],
+        lambda x: bool(((x[0] > 0) == (torch.arange(16) < x[1])).all()),
+    ),
+    "a column of slots": (lambda g: [permutation(g, 64)[:32, None]], lambda x: distinct(x[0][:, 0])),
+    "pages that rows share, and padding": (
+        lambda g: [randint(g, 0, 40, 6, 8).where(torch.arange(8) < (n := randint(g, 1, 9, 6, 1)), -1), n],
+        lambda x: bool(((x[0] >= 0) == (torch.arange(8) < x[1])).all()),
+    ),
     "ids padded by their number": (lambda g: [permutation(g, 48).where(bits(g, 48), 48)],
                                    lambda x: distinct(x[0][x[0] < 48]) and x[0].min() >= 0),
     "sparse rows": (sparse, is_csr),

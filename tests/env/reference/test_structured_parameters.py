@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from verl_kernel.env.reference.structured_parameters import disturbed, find_structured
+from verl_kernel.env.reference.structured_parameters import disturbed, find_structured, keep_padding
 
 
 class Model(nn.Module):
@@ -64,3 +64,11 @@ def test_noise_is_half_of_the_size_everywhere():
     after = disturbed(before, torch.Generator().manual_seed(1))
     assert (after != before).all()
     assert 0.4 / 8 < (after - before).square().mean().sqrt() < 0.6 / 8
+
+
+def test_noise_leaves_a_row_of_padding_as_it_is():
+    model = nn.Sequential(nn.Embedding(9, 6, padding_idx=2))
+    before = {"0.weight": model[0].weight.detach()}
+    values = {"0.weight": disturbed(before["0.weight"], torch.Generator().manual_seed(0))}
+    keep_padding(model, before, values)
+    assert [number for number in range(9) if torch.equal(values["0.weight"][number], before["0.weight"][number])] == [2]

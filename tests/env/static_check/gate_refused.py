@@ -26,7 +26,7 @@ _REFUSED["import"] = _pieces("""
 import sys; used = sys
 import subprocess, math
 import time as other
-import importlib
+import importlib.machinery
 import ctypes as c
 import numpy.linalg
 import os.path
@@ -66,6 +66,25 @@ try: pass
 except ImportError: import flash_attn
 ---
 import flash_attn
+---
+from importlib.util import find_spec
+found = find_spec("json")
+---
+from importlib.util import find_spec
+find_spec("json").loader.load_module("json")
+---
+from importlib.util import find_spec
+here = find_spec("torch.testing._internal") is not None
+---
+from importlib.util import find_spec
+here = find_spec(f"{helper}") is not None
+---
+from importlib.util import find_spec as look
+here = look("flash_attn") is not None
+---
+from importlib import import_module
+---
+from importlib.util import module_from_spec
 ---
 from torch.nn import Module
 Module = type(torch.empty(1))
@@ -289,6 +308,9 @@ list(map("{0.a}".format, [helper]))
 _REFUSED["attribute"] += _pieces("""
 ().__class__.__bases__
 np.array([1.0])
+import importlib; importlib.import_module("os")
+import importlib.util; importlib.import_module("os")
+import importlib.util; importlib.util.module_from_spec(1)
 kern.fn
 kern.run(1, grid=(1,), warmup=False)
 made = kern.warmup(1, grid=(1,))
@@ -440,6 +462,34 @@ except Exception: pass
 ---
 try: import flash_attn
 except ImportError: print(torch.relu(x))
+---
+try: import flash_attn
+except ImportError: print(x + x)
+---
+try:
+    import math
+    raise ValueError(kern[(1,)](x))
+except ValueError: pass
+---
+try: kern[(1,)](x)
+except ValueError: raise
+except RuntimeError: x = None
+---
+try: kern[(1,)](x)
+except ValueError: raise
+finally: pass
+---
+def f(x):
+    try: kern[(1,)](x)
+    except ValueError:
+        if x.numel(): return x
+        raise
+---
+for _ in range(2):
+    try: kern[(1,)](x)
+    except ValueError:
+        for _ in range(1): break
+        raise
 """)
 _REFUSED["with"] = _pieces("""
 with helper(1): pass

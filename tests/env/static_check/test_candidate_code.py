@@ -126,6 +126,14 @@ def test_a_package_that_is_tried_is_never_there(tmp_path, statement):
     assert "no candidate may use" in candidate_code.load("optional", str(path)).found
 
 
+def test_a_package_that_is_looked_for_is_never_found(tmp_path):
+    path = tmp_path / "optional.py"
+    path.write_text(
+        "from importlib.util import find_spec\nfound = [find_spec('pytest'), find_spec('torch') is not None]"
+    )
+    assert candidate_code.load("optional", str(path)).found == [None, True]
+
+
 def test_a_name_that_an_absent_package_binds_stays_local(tmp_path):
     path = tmp_path / "optional.py"
     path.write_text("x = 1\ndef f():\n    try: import pytest as x\n    except ImportError: pass\n    return x\n")

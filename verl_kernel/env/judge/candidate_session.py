@@ -13,7 +13,7 @@ import torch
 from verl_kernel.env.clocks.base import CompiledReference, Parsed
 from verl_kernel.env.clocks.forward.launches import OwnLaunch, explanations, join
 from verl_kernel.env.comparison.compare import Agreement
-from verl_kernel.env.comparison.op_answers import hold
+from verl_kernel.env.comparison.op_answers import hold, telling_seed
 from verl_kernel.env.ipc.execution_messages import Work as Launched
 from verl_kernel.env.ipc.messages import Claims, LeftOut, Mode, Offered, RunRequest, Time
 from verl_kernel.env.ipc.op_samples import read_samples
@@ -167,8 +167,8 @@ class CandidateSession:
     """What the candidate's launches did at the true size, by the executing process."""
     has_varied_output: bool = True
     """Whether the latest expected outputs hold different floating numbers, which are not right by chance."""
-    _ablated: tuple[list[torch.Tensor], int] | None = None
-    """The latest forward's expected outputs and the seed of its samples, if it was ablated."""
+    _ablated: tuple[list[torch.Tensor], int, list[torch.Tensor]] | None = None
+    """The latest forward's expected outputs, the seed of its samples, and its inputs, if it was ablated."""
     _latest: list[TraceEvent] = field(default_factory=list)
     """Trace of the latest forward in any mode, ablations left out."""
     demand: Demand | None = field(init=False)
@@ -203,11 +203,13 @@ class CandidateSession:
         """
         with self.guard():
             trial = self.reference.trial(self.secret, number, kind)
-        seed = None if suppress is None else seed_of(self.secret, b"samples", number.to_bytes(8, "little"))
+        answer = (trial.expected.tensors, trial.inputs.tensors)
+        drawn = seed_of(self.secret, b"samples", number.to_bytes(8, "little"))
+        seed = None if suppress is None else telling_seed(drawn, *answer)
         request: RunRequest = {
             **self.offer(trial), "suppress": suppress, "inspect": inspect, "mode": mode, "sample_seed": seed,
         }  # fmt: skip
-        self._ablated = None if seed is None else (trial.expected.tensors, seed)
+        self._ablated = None if seed is None else (answer[0], seed, answer[1])
         inputs_before = self._inputs().clone()
         form = self._run(request)
         if suppress is None:  # as many as traces, to which ablated forwards do not add

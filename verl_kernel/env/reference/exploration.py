@@ -27,7 +27,13 @@ from verl_kernel.env.reference.negligible_terms import INSENSITIVE, ineffective
 from verl_kernel.env.reference.preparation import Preparation, Traits
 from verl_kernel.env.reference.program import PROBE, ReferenceProgram
 from verl_kernel.env.reference.roles import same_bytes, unchanged
-from verl_kernel.env.reference.structured_parameters import MOST_ELEMENTS, SEEDS, disturbed, find_structured
+from verl_kernel.env.reference.structured_parameters import (
+    MOST_ELEMENTS,
+    SEEDS,
+    disturbed,
+    find_structured,
+    keep_padding,
+)
 from verl_kernel.env.reference.ties import has_choices
 from verl_kernel.env.reference.trial import SIZED_DRAWS, depends_on_ties, draw_trial, holds_steady
 from verl_kernel.env.reference.value import Value
@@ -110,6 +116,7 @@ def _changed(
     values = {name: renewed(before[name], value, generator) for name, (value, _) in constants.items()}
     # From one generator with the task's public seed: every judge gives a task the same weights.
     values |= {name: disturbed(before[name], generator) for name in structured}
+    keep_padding(program.model, before, values)
     copy_state(program.model, {**before, **values})
     state = program.state()  # read back, so that tied tensors have one value
     with contextlib.suppress(TaskError):

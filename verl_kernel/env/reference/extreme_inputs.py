@@ -39,7 +39,8 @@ def at_end(tensor: torch.Tensor, role: Role, sign: int, distance: float) -> torc
         return torch.full_like(tensor, sign > 0)
     if role.is_sorted:  # the first and the last delimit what they are offsets into
         return tensor
-    return _distinct(tensor, role, sign) if role.kind == "distinct" else _narrowed(tensor, role, sign)
+    moved = _distinct if role.kind == "distinct" else _narrowed
+    return role.with_padding(tensor, moved(tensor, role, sign))
 
 
 def _away(tensor: torch.Tensor, distance: float) -> torch.Tensor:

@@ -20,18 +20,22 @@ _SUM_TOLERANCE = 1e-3
 """How far the sum of a row may be from 1 by rounding; half precision needs a few times more."""
 
 
-def structures_of(tensors: Sequence[torch.Tensor]) -> tuple[str, ...]:
+def structures_of(tensors: Sequence[torch.Tensor], sizes: Sequence[set[int]] = ()) -> tuple[str, ...]:
     """Return the structures that one input has in every draw, in the order in which they are restored.
 
     Args:
         tensors: this input in each draw.
+        sizes: the sizes of all inputs in each draw.
     """
     if not all(tensor.numel() and not tensor.is_complex() for tensor in tensors):
         return ()
     if all(bool((tensor == tensor.reshape(-1)[0]).all()) for tensor in tensors):
         return ()  # one number everywhere has many structures by accident
     names = [
-        name for name, (holds, _) in _STRUCTURES.items() if all(map(holds, tensors)) and _is_no_accident(name, tensors)
+        name
+        for name, (holds, _) in _STRUCTURES.items()
+        if all(map(holds, tensors))
+        and (_is_no_accident(name, tensors) or (name == "equal_sums" and _are_sizes(tensors, sizes)))
     ]
     return tuple(names[:1] if names[:1] == ["one_hot"] else names)  # it implies the others, or they are accidents
 
@@ -178,11 +182,18 @@ def _never_repeats(tensor: torch.Tensor) -> bool:
     return bool((ordered[..., 1:] != ordered[..., :-1]).all())
 
 
-def would_repeat(tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether numbers drawn from their range would repeat somewhere in a row."""
+def would_repeat(tensors: Sequence[torch.Tensor], padding: int | None = None) -> bool:
+    """Whether numbers drawn from their range would repeat somewhere in a row, padding aside."""
+    is_number = [
+        torch.ones_like(tensor, dtype=torch.bool) if padding is None else tensor != padding for tensor in tensors
+    ]
+    numbers = torch.cat([tensor[kept] for tensor, kept in zip(tensors, is_number, strict=True)])
+    if not numbers.numel():
+        return False
     # The birthday problem: expected pairs of equal numbers are n(n-1)/2 over the size of the range.
-    span = max(int(tensor.max()) for tensor in tensors) - min(int(tensor.min()) for tensor in tensors) + 1
-    return sum(tensor.numel() * (tensor.shape[-1] - 1) / 2 / span for tensor in tensors) >= _NO_ACCIDENT
+    span = int(numbers.max()) - int(numbers.min()) + 1
+    counts = torch.cat([kept.sum(-1).reshape(-1) for kept in is_number]).double()
+    return float((counts * (counts - 1)).sum()) / 2 / span >= _NO_ACCIDENT
 
 
 def _without_repeats(original: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
@@ -199,6 +210,12 @@ def _has_equal_sums(tensor: torch.Tensor) -> bool:
 def _are_equal_sums(tensors: Sequence[torch.Tensor]) -> bool:
     sums = torch.cat([tensor.sum(-1).reshape(-1) for tensor in tensors])
     return len(sums) >= _SUMS and bool((sums == sums[0]).all())
+
+
+def _are_sizes(tensors: Sequence[torch.Tensor], sizes: Sequence[set[int]]) -> bool:
+    """Whether each sum is a size, as lengths of sequences add up to the number of tokens; also where none changes."""
+    sums = [int(tensor.sum(-1).reshape(-1)[0]) for tensor in tensors]
+    return bool(sizes) and all(total >= _SUMS and total in own for total, own in zip(sums, sizes, strict=True))
 
 
 def _equal_sums(original: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:

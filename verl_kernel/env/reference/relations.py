@@ -6,7 +6,8 @@ kernel may rely on all of that, so a trial that breaks it refuses an honest prog
 
 - cells: elements that are always equal to each other, of one tensor or of several, and elements that never change;
 - maps: a tensor that is a function of another one, such as counts, their cumulated sums or the norms of rows;
-- segments: offsets into the elements of another tensor that ascend between two offsets, as those of sparse rows do.
+- segments: offsets into the elements of another tensor that ascend between two offsets, as those of sparse rows do;
+  and lengths of rows that end with padding.
 
 What few draws show by accident is no relation: it must be a hundred times as frequent as chance explains.
 """
@@ -18,12 +19,13 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import isfinite
+from math import factorial, isfinite, prod
 from operator import is_not
 
 import torch
 
 from verl_kernel.env.reference.input_structure import holds, restored
+from verl_kernel.env.reference.roles import padding_of
 
 Tensors = Sequence[torch.Tensor]
 MOST_CELLS = 1 << 23
@@ -62,7 +64,8 @@ class Relations:
     """Packed int32 (elements of all inputs,): the first element equal to each one in every draw, or `_CONSTANT`."""
     maps: tuple[Map, ...] = ()
     unchanged: tuple[int, ...] = ()
-    """Indices of inputs that are left as they are drawn: offsets and the values that ascend between them."""
+    """Indices of inputs that are left as they are drawn: offsets, the values that ascend between them, and lengths of
+    padded rows."""
 
     def restored(
         self, originals: Tensors, changed: Tensors, structures: Sequence[tuple[str, ...]]
@@ -118,7 +121,7 @@ def find_relations(draws: Sequence[Tensors], draw_more: Callable[[], Tensors | N
     is_sized = any(len({tensor.shape for tensor in group}) > 1 for group in groups)
     # Cells are compared by their position, which means nothing where sizes change.
     cells = "" if is_sized else _find_cells(list(draws), draw_more)
-    return Relations(cells, tuple(_find_maps(groups)), tuple(sorted(_find_segments(groups))))
+    return Relations(cells, tuple(_find_maps(groups)), tuple(sorted(_find_segments(groups) | _find_lengths(groups))))
 
 
 # Cells.
@@ -146,9 +149,14 @@ def _find_cells(draws: list[Tensors], draw_more: Callable[[], Tensors | None]) -
 
 
 def _is_searched(group: Sequence[torch.Tensor]) -> bool:
-    """Whether equal elements of an input mean something: not of masks and integers that are the same in every draw."""
+    """Whether equal elements of an input mean something: not of masks and integers that are the same in every draw.
+
+    Nor of integers with padding, which keeps its places: a cell that was padding in all draws may hold another one.
+    """
     first = group[0]
     if not first.numel() or first.is_complex() or all(is_one_number(tensor) for tensor in group):
+        return False
+    if _is_whole(first) and padding_of(group) is not None:
         return False
     is_binary = bool(((first == 0) | (first == 1)).all())
     return not _is_fixed(group) or (first.is_floating_point() and not is_binary)
@@ -355,9 +363,7 @@ FLOAT_MAPS: dict[str, Function] = {
 def _find_maps(groups: Sequence[Sequence[torch.Tensor]]) -> list[Map]:
     maps: list[Map] = []
     for target, targets in enumerate(groups):
-        if targets[0].numel() * len(targets) < _FEWEST or all(
-            torch.equal(targets[0], tensor) for tensor in targets[1:]
-        ):
+        if targets[0].numel() * len(targets) < _FEWEST or (_is_fixed(targets) and not _is_list(targets[0])):
             continue
         # No chains: a source that follows another input would have to be restored before its target.
         followers = {relation.target for relation in maps}
@@ -369,6 +375,11 @@ def _find_maps(groups: Sequence[Sequence[torch.Tensor]]) -> list[Map]:
                 maps.append(relation)
                 break
     return maps
+
+
+def _is_list(tensor: torch.Tensor) -> bool:
+    """Whether integers are so many that one draw of them shows what they are made of, as starts of their lengths."""
+    return _is_whole(tensor) and tensor.numel() >= _FEWEST and not is_one_number(tensor)
 
 
 def _find_map(target: int, targets: Tensors, source: int, sources: Tensors) -> Map | None:
@@ -488,3 +499,35 @@ def _are_segments(offsets: torch.Tensor, values: torch.Tensor) -> bool:
     is_first[offsets.cpu()] = True
     ascends = (values.long().diff() > 0).cpu()
     return bool((ascends | is_first[1:-1]).all())
+
+
+def _find_lengths(groups: Sequence[Sequence[torch.Tensor]]) -> set[int]:
+    """Return integers that decide in every draw where the padding of a table's rows begins."""
+    tables = [group for group in groups if all(t.dim() == 2 and t.numel() and _is_whole(t) for t in group)]
+    padded = [(group, padding) for group in tables if (padding := padding_of(group)) is not None]
+    return {
+        number
+        for number, group in enumerate(groups)
+        if all(map(_is_whole, group)) and any(_are_lengths(group, *table) for table in padded)
+    }
+
+
+def _is_whole(tensor: torch.Tensor) -> bool:
+    return not tensor.is_floating_point() and not tensor.is_complex() and tensor.dtype is not torch.bool
+
+
+def _are_lengths(lengths: Tensors, tables: Tensors, padding: int) -> bool:
+    """Whether longer rows of tables, by these lengths, never have fewer places before their padding."""
+    if any(size.numel() != len(table) for size, table in zip(lengths, tables, strict=True)):
+        return False
+    kept = [table != padding for table in tables]
+    if any(bool((row.diff(dim=-1) & row[:, 1:]).any()) for row in kept):  # an integer behind padding
+        return False
+    pairs = zip(
+        torch.cat([size.reshape(-1) for size in lengths]).tolist(), torch.cat(kept).sum(-1).tolist(), strict=True
+    )
+    ordered = sorted(set(pairs))
+    counts = [count for _, count in ordered]
+    # In so many orders would the counts stand by chance, and only one ascends.
+    orders = factorial(len(counts)) // prod(factorial(counts.count(count)) for count in set(counts))
+    return counts == sorted(counts) and orders >= _CERTAIN

@@ -12,6 +12,10 @@ from verl_kernel.env.reference.input_structure import structures_of, would_repea
 
 _FEWEST = 20
 """Fewest elements, in all draws, of two numbers that are no accident."""
+_FREQUENT = 2
+"""How many times as frequent as other integers -1 must be if it stands for none."""
+_NO_CHANCE = 14.0
+"""Natural logarithm of how many equally likely orders there must be for the one that is found to be no accident."""
 _HIDING = -1e3
 """Numbers from here on hide a score to which they are added."""
 _RARE = 1 / 16
@@ -23,8 +27,8 @@ class Role:
     """Role of one input tensor, as far as several draws show it.
 
     Kinds: `drawn` (left unchanged), `scaled` (floating), `fixed` (floating, the same in every draw), `flipped` (a mask
-    with a rare value), `mask` (any other mask), `index` (integers that repeat), `distinct` (integers of which at most
-    one does, as padding).
+    with a rare value), `mask` (any other mask), `index` (integers that repeat), `distinct` (integers that do not, but
+    for padding).
     """
 
     kind: str
@@ -41,10 +45,15 @@ class Role:
     """Structures that the tensor has in every draw (`structure`)."""
     values: tuple[float, float] = (0.0, 1.0)
     """The two numbers of a mask, such as 0 and -inf where it is added: that of an element that is not set first."""
+    padding: int | None = None
+    """Integer that marks places without one, as -1 among slots: such places stay as drawn."""
 
     def bounds(self, tensor: torch.Tensor) -> tuple[int, int]:
         """Return the lowest and highest integer that this draw's tensor may hold."""
-        return (int(tensor.min()), int(tensor.max())) if self.is_sized else (self.low, self.high)
+        if not self.is_sized:
+            return self.low, self.high
+        kept = tensor if self.padding is None else tensor[tensor != self.padding]
+        return (int(kept.min()), int(kept.max())) if kept.numel() else (self.low, self.high)
 
     @property
     def is_floating(self) -> bool:
@@ -65,6 +74,12 @@ class Role:
         """Return such a mask as booleans."""
         return tensor != self.values[0]
 
+    def with_padding(self, original: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:
+        """Return the changed integers with padding where it was drawn, and nowhere else."""
+        if self.padding is None:
+            return changed
+        return torch.where((original == self.padding) | (changed == self.padding), original, changed)
+
     def from_bits(self, bits: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
         """Return booleans as such a mask."""
         unset, is_set = (torch.full_like(like, value) for value in self.values)
@@ -75,7 +90,8 @@ def find_roles(draws: Sequence[Sequence[torch.Tensor]]) -> list[Role]:
     """Return each input's role; constant floating zeros and ones are a mask if other data changes, else data."""
     groups = list(zip(*draws, strict=True))
     is_sized = any(len({tensor.shape for tensor in tensors}) > 1 for tensors in groups)
-    roles = [replace(_role(tensors), structures=structures_of(tensors), is_sized=is_sized) for tensors in groups]
+    sizes = [{size for tensor in draw for size in tensor.shape} for draw in draws]
+    roles = [replace(_role(tensors), structures=structures_of(tensors, sizes), is_sized=is_sized) for tensors in groups]
     if any(role.kind == "scaled" for role in roles):  # beside data that changes, constant zeros and ones are a mask
         return roles
     return [
@@ -102,15 +118,82 @@ def _role(tensors: Sequence[torch.Tensor]) -> Role:
             return replace(bits, values=values)
         return Role("fixed" if unchanged(tensors) else "scaled")
     # Integers that are all equal may be a size or a dimension: any other one could be out of range.
-    low, high = min(int(tensor.min()) for tensor in tensors), max(int(tensor.max()) for tensor in tensors)
+    low, high = _range(tensors)
     if low == high:
         return Role("drawn")
-    is_distinct = not any(map(_repeats, tensors)) or any(_repeats_only(end, tensors) for end in (low, high))
-    kind = "distinct" if is_distinct else "index"
-    if not all(map(_is_sorted, tensors)):
-        return Role(kind, low, high)
+    padding = padding_of(tensors)
+    kept = [tensor if padding is None else tensor[tensor != padding] for tensor in tensors]
+    span = _range([numbers for numbers in kept if numbers.numel()])
+    role = Role("distinct" if _is_distinct(tensors, padding) else "index", *span, padding=padding)
+    if padding is not None or not all(map(_is_sorted, tensors)):
+        return role
     gaps = [tensor.diff(dim=-1) for tensor in tensors]
-    return Role(kind, low, high, True, (min(int(gap.min()) for gap in gaps), max(int(gap.max()) for gap in gaps)))
+    return replace(
+        role, is_sorted=True, gaps=(min(int(gap.min()) for gap in gaps), max(int(gap.max()) for gap in gaps))
+    )
+
+
+def _range(tensors: Sequence[torch.Tensor]) -> tuple[int, int]:
+    return min(int(tensor.min()) for tensor in tensors), max(int(tensor.max()) for tensor in tensors)
+
+
+def padding_of(tensors: Sequence[torch.Tensor]) -> int | None:
+    """Return the integer that stands where there is none: the only negative, at one end of rows, or repeated one."""
+    low, high = _range(tensors)
+    if low < 0 < high and all(bool(((tensor >= 0) | (tensor == low)).all()) for tensor in tensors):
+        integers = torch.cat([tensor.reshape(-1) for tensor in tensors])
+        others = integers[integers != low]
+        # -1 is one of the numbers, as in weights of -1, 0 and 1, unless it is more frequent than they are.
+        usual = _FREQUENT * len(others) / len(torch.unique(others))
+        if low < -1 or len(integers) - len(others) > usual:
+            return low
+    if high - low < 2 or _is_distinct(tensors, None):
+        return None
+    flipped = [tensor.flip(-1) for tensor in tensors if tensor.dim()]
+    is_ordered = any(all(map(_is_sorted, each)) for each in (tensors, flipped))
+    for end in (low, high):
+        if not is_ordered and (_ends_rows(end, tensors) or _ends_rows(end, flipped)):
+            return end
+        if _is_distinct(tensors, end) and any(would_repeat(parts, end) for parts in _rows(tensors)):
+            return end
+    return None
+
+
+def _ends_rows(padding: int, tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether an integer stands only where rows end, and not by chance."""
+    orders = 0.0
+    for cells in (tensor == padding for tensor in tensors):
+        if cells.dim() < 2 or bool((cells[..., 1:] < cells[..., :-1]).any()):
+            return False
+        # Of the orders of k cells of padding among n, each of n! / (k! (n - k)!) is as likely by chance.
+        size, counts = torch.tensor(cells.shape[-1] + 1.0).double(), cells.sum(-1).double()
+        orders += float((torch.lgamma(size) - torch.lgamma(counts + 1) - torch.lgamma(size - counts)).sum())
+    return orders > _NO_CHANCE
+
+
+def _is_distinct(tensors: Sequence[torch.Tensor], padding: int | None) -> bool:
+    """Whether no integer but for padding repeats in a row, or in all of them and others would by chance."""
+    if not all(tensor.dim() for tensor in tensors):
+        return False
+    rows, wholes = _rows(tensors)
+    if tensors[0].shape[-1] > 1 and not any(_repeats(tensor, padding) for tensor in rows):
+        return True
+    return not any(_repeats(tensor, padding) for tensor in wholes) and would_repeat(wholes, padding)
+
+
+def _rows(tensors: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Return each tensor as rows, and as one row."""
+    return [tensor.reshape(-1, tensor.shape[-1]) for tensor in tensors], [tensor.reshape(1, -1) for tensor in tensors]
+
+
+def _repeats(rows: torch.Tensor, padding: int | None) -> bool:
+    """Whether an integer but for padding occurs twice in a row."""
+    count = rows.shape[-1] if padding is None else int((rows != padding).sum(-1).max())
+    if count > int(rows.max()) - int(rows.min()) + 1:  # more than there are different ones: sorting takes longer
+        return True
+    ordered = rows.sort(-1).values
+    equal = ordered[:, 1:] == ordered[:, :-1]
+    return bool((equal if padding is None else equal & (ordered[:, 1:] != padding)).any())
 
 
 def _two_values(tensors: Sequence[torch.Tensor]) -> tuple[float, float] | None:
@@ -142,26 +225,6 @@ def _binary(tensors: Sequence[torch.Tensor]) -> Role:
 def unchanged(tensors: Sequence[torch.Tensor]) -> bool:
     """Whether one input is the same in every draw."""
     return all(same_bytes(tensors[0], tensor) for tensor in tensors[1:])
-
-
-def _repeats(tensor: torch.Tensor) -> bool:
-    """Whether an integer occurs twice in a row, or has none beside it."""
-    if tensor.dim() == 0 or tensor.shape[-1] < 2:
-        return True
-    rows = tensor.sort(-1).values
-    return bool((rows[..., 1:] == rows[..., :-1]).any())
-
-
-def _repeats_only(padding: int, tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether only this integer repeats in rows, as -1 among slots, and other ones would do so by chance."""
-    if any(tensor.dim() != 1 for tensor in tensors):  # of several rows, what is left may differ in length
-        return False
-    # Each cell of padding gets a number of its own.
-    lowest = min(int(tensor.min()) for tensor in tensors)
-    own = [lowest - 1 - torch.arange(len(tensor)).to(tensor.device) for tensor in tensors]
-    if any(_repeats(numbers.where(tensor == padding, tensor)) for tensor, numbers in zip(tensors, own, strict=True)):
-        return False
-    return would_repeat([kept for tensor in tensors if (kept := tensor[tensor != padding]).numel()])
 
 
 def _is_sorted(tensor: torch.Tensor) -> bool:

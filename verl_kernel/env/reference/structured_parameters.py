@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import torch
+from torch import nn
 
 from verl_kernel.env.reference.relations import find_relations, is_one_number, unpacked
 
@@ -72,3 +73,17 @@ def disturbed(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     size = _NOISE * float(tensor.double().square().mean().sqrt())
     noise = torch.randn(tensor.shape, generator=generator) * size
     return torch.empty_like(tensor).copy_(tensor + noise.to(tensor))
+
+
+def keep_padding(model: object, before: Mapping[str, torch.Tensor], values: Mapping[str, torch.Tensor]) -> None:
+    """Put back the rows of embeddings that stand for padding, which training leaves as they are.
+
+    Args:
+        model: the model; only a module has embeddings.
+        before: its weights.
+        values: those that were changed, in place.
+    """
+    for path, module in model.named_modules() if isinstance(model, nn.Module) else ():
+        name = f"{path}.weight".lstrip(".")
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.padding_idx is not None and name in values:
+            values[name][module.padding_idx] = before[name][module.padding_idx]

@@ -211,9 +211,9 @@ class Variation:
         if role.is_sorted:
             return _regrouped(tensor, role, generator)
         if role.kind == "index":
-            return _extreme(tensor, role, generator)
+            return role.with_padding(tensor, _extreme(tensor, role, generator))
         if role.kind == "distinct":
-            return _reordered(tensor, generator)
+            return _reordered(tensor, role, generator)
         if role.kind == "fixed":
             tensor = _redrawn(tensor, generator)
         return self._scaled(tensor, span, generator) if role.is_floating else tensor
@@ -394,10 +394,14 @@ def _sliced_mask(tensor: torch.Tensor, role: Role, generator: torch.Generator) -
     return by_slices([*singles, *ends, tensor], axis, generator)
 
 
-def _reordered(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Permute integers that never repeat in a row."""
-    order = torch.rand(tensor.shape, generator=generator).argsort(-1).to(tensor.device)
-    return torch.empty_like(tensor).copy_(tensor.gather(-1, order))
+def _reordered(tensor: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Tensor:
+    """Permute integers that never repeat in a row; padding stays in its places."""
+    rows = tensor.reshape(-1, tensor.shape[-1] if tensor.shape[-1] > 1 else tensor.numel())
+    order = torch.rand(rows.shape, generator=generator).to(tensor.device)
+    is_padding = torch.zeros_like(order) if role.padding is None else (rows == role.padding).to(order)
+    # Integers in a random order go to the places that hold integers, padding to its own.
+    values, places = (order + is_padding).argsort(-1), is_padding.argsort(dim=-1, stable=True)
+    return torch.empty_like(tensor).copy_(rows.scatter(-1, places, rows.gather(-1, values)).view(tensor.shape))
 
 
 def _some_indices(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

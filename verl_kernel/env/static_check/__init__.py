@@ -15,6 +15,7 @@ from verl_kernel.env.static_check.rules.strict import torch_compute
 
 RULES: tuple[Rule, ...] = (
     builtins.imports,
+    builtins.packages,
     builtins.rebound,
     builtins.builtins,
     builtins.unbound,

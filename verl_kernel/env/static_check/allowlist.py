@@ -30,6 +30,8 @@ _LISTED: dict[str, str] = {
     "collections.abc": "Callable Collection Iterable Iterator Mapping MutableMapping MutableSequence Sequence",
     "contextlib": "nullcontext",
     "copy": "copy deepcopy",
+    "importlib": "util",
+    "importlib.util": "find_spec",
     "einops": "rearrange repeat reduce einsum pack unpack",
     "packaging.version": "parse Version",
     "enum": "Enum IntEnum Flag IntFlag auto unique",

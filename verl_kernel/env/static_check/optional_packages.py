@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packages that a candidate tries to import and can do without: none of them is there.
 
-A guard such as `try: import flash_attn` with `except ImportError` is common, and its program must behave the same
-whatever is installed. So an import of a package that no candidate may use fails in a `try`, by a name that no package
-can have.
+A guard such as `try: import flash_attn` with `except ImportError`, or `find_spec("flash_attn") is not None`, is common,
+and its program must behave the same whatever is installed. So a package that no candidate may use is imported in a
+`try`, and looked for, by a name that no package can have.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ def optional_imports(tree: ast.Module) -> set[ast.Import | ast.ImportFrom]:
 
 
 def remove_optional_packages(tree: ast.Module) -> None:
-    """Let these imports fail; names that they bind stay what they are to the compiler."""
+    """Let these imports fail, and none of these packages be found; names stay what they are to the compiler."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and (name := looked_for(node)) and not is_known(name):
+            node.args = [ast.copy_location(ast.Constant(_absent(name)), node.args[0])]
     for node in optional_imports(tree):
         if isinstance(node, ast.ImportFrom):
             node.module = _absent(node.module or "")
@@ -32,13 +35,27 @@ def remove_optional_packages(tree: ast.Module) -> None:
                 item.asname, item.name = item.asname or item.name.partition(".")[0], _absent(item.name)
 
 
+def looked_for(call: ast.Call) -> str:
+    """Return the literal name of the package in a call `find_spec("name")`; an empty text for any other call."""
+    function = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    if function != "find_spec" or len(call.args) != 1 or call.keywords:
+        return ""
+    name = call.args[0].value if isinstance(call.args[0], ast.Constant) else ""
+    return name if isinstance(name, str) else ""
+
+
+def is_known(module: str) -> bool:
+    """Whether a module is Python's own or in a package that a candidate may use."""
+    return module.partition(".")[0] in _KNOWN
+
+
 def _is_foreign(node: ast.Import | ast.ImportFrom) -> bool:
     modules = [item.name for item in node.names]
     if isinstance(node, ast.ImportFrom):
         if node.level or "*" in modules:
             return False
         modules = [node.module or ""]
-    return not any(module.partition(".")[0] in _KNOWN for module in modules)
+    return not any(map(is_known, modules))
 
 
 def _absent(module: str) -> str:

@@ -17,7 +17,7 @@ from verl_kernel.env.static_check.names import (
     is_special,
     sets_constant,
 )
-from verl_kernel.env.static_check.optional_packages import optional_imports
+from verl_kernel.env.static_check.optional_packages import is_known, looked_for, optional_imports
 from verl_kernel.env.static_check.scopes import Key
 
 BUILTINS = frozenset(
@@ -66,7 +66,8 @@ def _first_bindings(program: ParsedSource) -> dict[Key, tuple[int, int]]:
             if isinstance(parent, ast.AnnAssign) and parent.value is None:
                 continue
             whole = _bound_with(program, node) if isinstance(node, ast.Name) else node
-            end = (getattr(whole, "end_lineno", 0), getattr(whole, "end_col_offset", 0))
+            edge = "" if isinstance(node, ast.ExceptHandler) else "end_"  # its body reads the exception
+            end = (getattr(whole, f"{edge}lineno", 0), getattr(whole, f"{edge}col_offset", 0))
             key = program.key(name, node)
             first[key] = min(end, first.get(key, end))
     return first
@@ -148,6 +149,27 @@ def imports(program: ParsedSource) -> Iterator[Violation]:
             for item in node.names:
                 if is_special(item.asname or ""):
                     yield at(node, "import", f"import as {item.asname} is not allowed")
+
+
+_FINDER = "importlib.util.find_spec"
+
+
+def packages(program: ParsedSource) -> Iterator[Violation]:
+    """Yield uses of `find_spec` other than to ask whether one package is there: a spec loads modules."""
+    for node in program.every(ast.Name, ast.Attribute) if program.uses(_FINDER) else []:
+        if _FINDER in program.paths(node) and not _asks_for_a_package(program, node):
+            yield at(node, "import", 'find_spec may only be asked as in find_spec("name") is not None')
+
+
+def _asks_for_a_package(program: ParsedSource, node: ast.AST) -> bool:
+    call = program.parents[id(node)]
+    name = looked_for(call).partition(".") if isinstance(call, ast.Call) and call.func is node else ("", "", "")
+    if not name[0] or (is_known(name[0]) and name[1]):  # it would import the package around it
+        return False
+    use = program.parents[id(call)]
+    if isinstance(use, ast.Compare):
+        return all(isinstance(item, ast.Constant) and item.value is None for item in use.comparators)
+    return isinstance(use, ast.Call) and program.is_builtin(use.func) and getattr(use.func, "id", "") == "bool"
 
 
 def _imports_from(node: ast.ImportFrom) -> Iterator[Violation]:

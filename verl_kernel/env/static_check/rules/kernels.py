@@ -50,6 +50,7 @@ _FACTS = frozenset(
 )
 """Functions that say what the device is, and compute nothing."""
 _NAMES = (ast.Name, ast.Lambda)
+_TEXTS = (ast.Constant, ast.Name, ast.JoinedStr, ast.FormattedValue, ast.Load)
 _TRY = (ast.Try, getattr(ast, "TryStar", ast.Try))
 _FORBIDDEN_STATEMENTS: tuple[tuple[type[ast.AST] | tuple[type[ast.AST], ...], str, str], ...] = (
     (ast.Global, "global", "`global` is not allowed: keep state on self"),
@@ -65,8 +66,8 @@ def statements(program: ParsedSource) -> Iterator[Violation]:
         for kinds, rule, reason in _FORBIDDEN_STATEMENTS:
             if isinstance(node, kinds):
                 yield at(node, rule, reason)
-        if isinstance(node, _TRY) and not _chooses_a_name(program, node):
-            yield at(node, "try", "try is not allowed: let errors surface")
+        if isinstance(node, _TRY) and not _chooses_a_name(program, node) and not _raises_again(node):
+            yield at(node, "try", "try is not allowed: let errors surface, or end each handler with raise")
         elif isinstance(node, ast.Delete) and not all(_is_local(program, target) for target in node.targets):
             yield at(node, "del", "del is allowed for local variables, their items and attributes of self only")
         elif isinstance(node, ast.With):
@@ -85,9 +86,20 @@ def _chooses_a_name(program: ParsedSource, node: ast.AST) -> bool:
         _may_fail(program, item)
         or isinstance(item, ast.Pass)
         or sets_constant(item)
-        or _warns(program, item)
+        or _says(program, item)
+        or _fails(program, item)
         or _chooses_a_name(program, item)
         for item in bodies
+    )
+
+
+def _raises_again(node: ast.AST) -> bool:
+    """Whether each handler of a `try` ends by raising, so that no failure in it is hidden."""
+    if not isinstance(node, ast.Try) or node.finalbody or not node.handlers:
+        return False
+    inner = [item for handler in node.handlers for item in ast.walk(handler)]
+    return all(isinstance(handler.body[-1], ast.Raise) for handler in node.handlers) and not any(
+        isinstance(item, ast.Return | ast.Break | ast.Continue) for item in inner
     )
 
 
@@ -96,8 +108,27 @@ def _may_fail(program: ParsedSource, node: ast.AST) -> bool:
     return is_import(node) or _names_a_fact(program, node) or _calls(program, node, "triton.set_allocator", _NAMES)
 
 
-def _warns(program: ParsedSource, node: ast.AST) -> bool:
-    return _calls(program, node, "warnings.warn", ast.Constant)
+def _says(program: ParsedSource, node: ast.AST) -> bool:
+    """Whether a statement only prints texts or names, or warns with them."""
+    call = node.value if isinstance(node, ast.Expr) else None
+    if not isinstance(call, ast.Call):
+        return False
+    prints = program.is_builtin(call.func) and getattr(call.func, "id", "") == "print"
+    return (prints or program.paths(call.func) == {"warnings.warn"}) and _are_texts(call)
+
+
+def _fails(program: ParsedSource, node: ast.AST) -> bool:
+    """Whether a statement only raises, an exception of Python with a text or that which was caught."""
+    made = node.exc if isinstance(node, ast.Raise) else ast.Pass()
+    if isinstance(made, ast.Call):
+        return program.is_builtin(made.func) and _are_texts(made)
+    return made is None or isinstance(made, ast.Name)
+
+
+def _are_texts(call: ast.Call) -> bool:
+    """Whether a call is given constants, names and texts made of them only."""
+    given = [*call.args, *(item.value for item in call.keywords)]
+    return all(isinstance(inner, _TEXTS) for item in given for inner in ast.walk(item))
 
 
 def _calls(program: ParsedSource, node: ast.AST, path: str, kinds: type[ast.AST] | tuple[type[ast.AST], ...]) -> bool:
