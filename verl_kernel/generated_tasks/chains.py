@@ -215,10 +215,8 @@ class Program:
     def constants(self) -> dict[str, str]:
         """Return the lines of the constants above the class, by what they define: `sizes` and `dtype`."""
         names = ("ROWS", "COLS", "WIDTH")[: 3 if "w" in self.tensors else 2]
-        fixed = [(name, size) for name, size in zip(names, self.shape, strict=False) if name not in self.sized]
-        line = (
-            f"{', '.join(name for name, _ in fixed)} = {', '.join(str(size) for _, size in fixed)}\n" if fixed else ""
-        )
+        fixed = {name: str(size) for name, size in zip(names, self.shape, strict=False) if name not in self.sized}
+        line = f"{', '.join(fixed)} = {', '.join(fixed.values())}\n" if fixed else ""
         sizes = [dict(zip(self.sized, size, strict=False)) for size in (self.shape, *self.further)]
         line += f"WORKLOADS = {sizes!r}\n" if self.sized else ""
         return {"sizes": line, "dtype": f"DTYPE = torch.{self.dtype}\n"}
