@@ -151,8 +151,8 @@ def _check_reference(reference: str, custom: object) -> None:
         defined = {node.name for node in ast.parse(reference).body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     except (SyntaxError, ValueError, RecursionError, MemoryError) as exc:
         raise DataError(f"the reference is not valid Python: {exc}") from exc
-    if missing := {"run", *([custom] if custom else [])} - defined:
-        raise DataError(f"the reference lacks a function: it defines no {' and no '.join(sorted(map(str, missing)))}")
+    if missing := {"run", *([str(custom)] if custom else [])} - defined:
+        raise DataError(f"the reference lacks a function: it defines no {' and no '.join(sorted(missing))}")
     if taken := defined & {"Model", "get_init_inputs"}:
         raise DataError(f"the reference uses a name of the program made of it: {', '.join(sorted(taken))}")
 
