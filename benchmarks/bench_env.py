@@ -77,6 +77,10 @@ PREPARED = REFERENCE.replace(
     "        self.table = nn.Parameter(nn.init.orthogonal_(torch.empty(512, 512)))\n\n    def forward",
 )
 """A task whose reference takes a while to build, as those with weights do."""
+SIZES = (256, 257, 384, 512, 640, 768, 1000, 1024)
+SIZED = REFERENCE.replace("get_inputs()", "get_inputs(n=1000)").replace("torch.randn(1024)", "torch.randn(4, n)")
+SIZED_TASKS = {1: Task(SIZED), len(SIZES): Task(f"{SIZED}\nWORKLOADS = {[*SIZES]}\n")}
+SIZED_KERNEL = HONEST.replace("[(1,)]", "[(triton.cdiv(x.numel(), 1024),)]")
 CRASHES = {
     "segfault": "import ctypes; ctypes.string_at(0)",
     "exit": "import os; os._exit(3)",
@@ -163,6 +167,32 @@ def latency_rows(pool: LocalPool, count: int, tables: list[Table]) -> Iterator[R
     added = statistics.median(a - b for a, b in zip(seconds, spent, strict=True))
     yield Row("added by the local pool, median", 1e3 * added, None, unit="ms")
     tables.append(stage_table(seconds, results))
+
+
+def size_rows(pool: LocalPool, count: int) -> Iterator[Row]:
+    """Processor time, which a busy machine changes less than the wall clock, of tasks of one size and of eight."""
+    spent: dict[int, list[float]] = {size: [] for size in SIZED_TASKS}
+    for number in range(count + 3):
+        for size, task in SIZED_TASKS.items():
+            before = processor_s(pool)
+            timed(pool, [f"{SIZED_KERNEL}# {number}\n"], task)
+            time.sleep(0.05)  # until the ended processes are collected
+            spent[size] += [processor_s(pool) - before] if number > 2 else []
+    one, eight = (1e3 * statistics.mean(seconds) for seconds in spent.values())
+    yield Row("processor time of a warm evaluation, mean", one, None, unit="ms")
+    yield Row("processor time of one at eight sizes, mean", eight, None, unit="ms")
+    yield Row("eight sizes over one", eight / one, 2.5)
+
+
+def processor_s(pool: LocalPool) -> float:
+    """Processor time of a pool's judges and of all that they have started."""
+    total = 0.0
+    for judge in map(psutil.Process, pool.pids()):
+        for process in (judge, *judge.children(recursive=True)):
+            with suppress(psutil.Error):
+                spent = process.cpu_times()
+                total += spent.user + spent.system + spent.children_user + spent.children_system
+    return total
 
 
 def memory_rows(pool: LocalPool) -> Iterator[Row]:
@@ -303,6 +333,8 @@ def measure(arguments: argparse.Namespace, note: Callable[[str], None], tables: 
     with LocalPool(OPTIONS) as pool:
         yield from memory_rows(pool)
         yield from latency_rows(pool, count, tables)
+        note("tasks of many sizes")
+        yield from size_rows(pool, count)
     note("crashes and hangs")
     yield from failure_rows()
     note("memory checks and the compile stage")

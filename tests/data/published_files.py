@@ -12,6 +12,9 @@ from tests.generated import draw_conversation, draw_tasks
 from verl_kernel.generated_tasks.chains import Program
 from verl_kernel.generated_tasks.conversations import task_messages
 
+ONE_SIZE = ("kernelbench", "drkernel-rl", "drkernel-validation", "kernelbook", "kernelsmith-rl")
+"""Sources of rows whose tasks have one size; `sized_files` has the others."""
+
 
 def programs(count: int = 3) -> list[Program]:
     return draw_tasks(count, Random(5))

@@ -25,7 +25,7 @@ def made(tmp_path, name, path=None, **options):
     return written, pq.read_table(out).to_pylist(), out
 
 
-@pytest.mark.parametrize("name", names("rows"))
+@pytest.mark.parametrize("name", files.ONE_SIZE)
 def test_rows_of_every_source_can_be_prompted_with_and_judged(tmp_path, name):
     written, found, out = made(tmp_path, name)
     assert (written.rows, written.refused) == (3, {})
@@ -59,7 +59,7 @@ def test_a_published_prompt_names_no_targets(tmp_path):
 
 
 def test_a_missing_level_is_null_and_a_known_one_is_kept(tmp_path):
-    levels = {name: [row["extra_info"]["level"] for row in made(tmp_path, name)[1]] for name in names("rows")}
+    levels = {name: [row["extra_info"]["level"] for row in made(tmp_path, name)[1]] for name in files.ONE_SIZE}
     assert levels.pop("kernelbench") == [1, 1, 2]
     assert levels.pop("drkernel-validation") == [2, 2, 2]
     assert set(levels) == {"drkernel-rl", "kernelbook", "kernelsmith-rl"}

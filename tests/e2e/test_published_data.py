@@ -15,7 +15,7 @@ from verl_kernel.quickstart.options import WarmStart
 from verl_kernel.quickstart.warm_start import train as train_on_talks
 
 pytestmark = [*(pytest.mark.e2e, pytest.mark.slow, pytest.mark.ray, pytest.mark.exhaustive), pytest.mark.timeout(7200)]
-TASKS = [name for name in names("rows") if name != "drkernel-validation"]
+TASKS = [name for name in files.ONE_SIZE if name != "drkernel-validation"]
 
 
 def converted(folder: Path, name: str, count: int) -> Path:

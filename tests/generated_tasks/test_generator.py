@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import re
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -9,7 +10,9 @@ from tests.generated_tasks.near import nearest, references
 from tests.sentences import refused
 from verl_kernel.data.families import THRESHOLD, normal_form
 from verl_kernel.data.rows import SCHEMA, check_rows, write_rows
+from verl_kernel.env import EvalStatus, GymOptions, Judge, Task
 from verl_kernel.errors import ConfigError
+from verl_kernel.generated_tasks.answers import right_answers
 from verl_kernel.generated_tasks.chains import NEW_SIZES, SIZES
 from verl_kernel.generated_tasks.conversations import SHORTEST, first_answer, second_answer
 from verl_kernel.generated_tasks.difficulty import TABLE, read_difficulty
@@ -139,3 +142,46 @@ def test_a_bad_table_is_refused_in_a_sentence(tmp_path, old, new, said):
     path.write_text(text.replace(old, new, 1))
     with refused(path, said, by=ConfigError):
         read_difficulty("easy", path)
+
+
+@pytest.fixture(scope="module")
+def sized(world):
+    """A world whose tasks have three sizes each, and forty of its tasks."""
+    sized = World(world.difficulty.model_copy(update={"sizes": 3}))
+    return sized, sized.tasks(40, Random(1), set())
+
+
+def test_a_world_may_ask_for_three_sizes_a_task(sized):
+    tasks = [Task(program.reference) for program in sized[1]]
+    assert {len(task.workloads) for task in tasks} == {3}
+    for task in tasks:
+        shapes = {shape_at(task, size) for size in task.workloads}
+        assert len(shapes) == 3, task.reference
+
+
+def test_new_sizes_of_such_tasks_are_all_new(sized):
+    world, trained = sized
+    for program in world.validation("new_sizes", 20, trained, Random(3)):
+        assert len(program.further) == 2
+        assert {rows for rows, _ in (program.shape[:2], *program.further)} <= set(NEW_SIZES.rows)
+
+
+def test_a_prompt_that_hides_sizes_hides_all_of_them(sized):
+    program = replace(sized[1][0], hidden=("sizes",))
+    assert "WORKLOADS" in program.reference
+    assert "WORKLOADS" not in program.prompt
+
+
+def shape_at(task, size):
+    """The shape of the output of a reference at a size, with those of its inputs."""
+    names = {}
+    exec(task.at_size(size).reference, names)
+    inputs = names["get_inputs"]()
+    return (*(tuple(one.shape) for one in inputs), tuple(names["Model"](*names["get_init_inputs"]())(*inputs).shape))
+
+
+@pytest.mark.processes
+def test_a_right_answer_is_right_at_all_sizes(sized):
+    with Judge(GymOptions(device="cpu", correctness_trials=2), seed=1) as judge:
+        results = [judge.evaluate(Task(one.reference), right_answers(one)[0].source) for one in sized[1][:4]]
+    assert [(result.status, len(result.sizes)) for result in results] == [(EvalStatus.OK, 3)] * 4

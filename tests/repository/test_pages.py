@@ -67,7 +67,7 @@ def exists(words: list[str]) -> bool:
         case ["verl-kernel", command, *_]:
             return command in COMMANDS
         case ["hf", "download", *arguments]:
-            return arguments in [fetched(source) for source in SOURCES.values()]
+            return arguments in [fetched(source) for source in SOURCES.values() if source.host == "huggingface.co"]
         case ["python", "-m", "verl.model_merger", *arguments]:
             merger = Path(find_spec("verl").submodule_search_locations[0], "model_merger", "__main__.py")
             return merger.is_file() and {"merge", "--backend", "--local_dir", "--target_dir"} <= {*arguments}

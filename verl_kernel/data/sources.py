@@ -9,11 +9,13 @@ By the columns of their cards:
 - KernelBook: modules of public repositories; `python_code` is the reference, `entry_point` its class.
 - Kernel-Smith: RL rows have `message` where verl has `prompt`, and `reward_model.ground_truth` is JSON text with
   `reference_code`; the program to start from stays in `extra_info.source`. SFT rows have `_id` and `messages`.
+- SOL-ExecBench and FlashInfer-Bench: definitions with workloads (`definitions`).
+- AgentKernelArena: folders of tasks (`arena`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,9 +23,9 @@ from typing import Literal
 
 import pyarrow as pa
 
-from verl_kernel.data import conversations, kernelbench, own_programs, rows
+from verl_kernel.data import arena, conversations, definitions, kernelbench, own_programs, rows
 from verl_kernel.data.foreign_rows import row_for_prompt, row_of_verl
-from verl_kernel.data.published import Convert, Record, Written, convert, files_of, records_of
+from verl_kernel.data.published import Record, Written, convert, files_of, records_of
 from verl_kernel.data.rows import task_prompt
 from verl_kernel.errors import ConfigError, DataError
 from verl_kernel.option_group import nearest
@@ -35,8 +37,14 @@ class Source:
 
     kind: Literal["rows", "talks"]
     repository: str
-    """Its name on huggingface.co."""
-    make: Convert
+    """Its name on `host`."""
+    make: Callable[..., rows.Row]
+    """Converts a published row, given with its number; raises DataError."""
+    read: Callable[[Path, str], Iterator[Record]] = lambda path, advice: records_of(files_of(path, advice))
+    """Yields what `make` takes from a path; the second argument ends the sentence for a user who does not have it."""
+    host: Literal["huggingface.co", "github.com"] = "huggingface.co"
+    files: str = "the parquet files"
+    """Its files that are read."""
     file: str = ""
     """Name of its file; empty if its card names none."""
     revision: str = ""
@@ -45,7 +53,9 @@ class Source:
     @property
     def advice(self) -> str:
         """Return what to fetch and where to put it."""
-        what = f"the file {self.file}" if self.file else "the parquet files"
+        if self.host == "github.com":
+            return f"on a machine with a network, clone https://github.com/{self.repository}, and name the folder here"
+        what = f"the file {self.file}" if self.file else self.files
         pinned = f" at revision {self.revision}" if self.revision else ""
         command = f"hf download {self.repository} --repo-type dataset --local-dir DIR"
         command += f" --revision {self.revision}" if self.revision else ""
@@ -105,16 +115,23 @@ SOURCES = {
     ),
     "kernelsmith-rl": Source("rows", "CoopReason/Kernel-Smith-RL-2K", partial(row_of_verl, source="kernelsmith-rl")),
     "kernelsmith-sft": Source("talks", "CoopReason/Kernel-Smith-SFT-71K", conversations.talk_of),
+    "sol-execbench": Source(
+        "rows", "nvidia/SOL-ExecBench", partial(definitions.task_row, source="sol-execbench"), read=definitions.records
+    ),
+    "flashinfer-trace": Source(
+        "rows",
+        "flashinfer-ai/flashinfer-trace",
+        partial(definitions.task_row, source="flashinfer-trace"),
+        read=definitions.records,
+        files="the folders definitions and workloads",
+    ),
+    "agentkernelarena": Source("rows", arena.REPOSITORY, arena.task_row, read=arena.records, host="github.com"),
 }
 """The sources by their names on the command line."""
 OWN = "folder"
 """Name of the source that is a folder of the user's own reference programs."""
-_ASKED: Mapping[str, Callable[..., rows.Row]] = {
-    "kernelbench": kernelbench.task_row,
-    "kernelbook": _kernelbook_row,
-    OWN: own_programs.task_row,
-}
-"""Converters of sources without prompts, which get one of ours."""
+_ASKED = ("kernelbench", "sol-execbench", "flashinfer-trace", "agentkernelarena", "kernelbook", OWN)
+"""Sources without prompts, which get one of ours."""
 
 
 def names(kind: str) -> list[str]:
@@ -149,10 +166,6 @@ def convert_source(
     if name == OWN:
         return convert(own_programs.records(path), partial(own_programs.task_row, targets=targets), rows.SCHEMA, out)
     source = SOURCES[name]
-    make = partial(_ASKED[name], targets=targets) if targets else source.make
-    read = kernelbench.records(path, levels) if name == "kernelbench" else _records(source, path)
+    make = partial(source.make, targets=targets) if targets else source.make
+    read = kernelbench.records(path, levels) if name == "kernelbench" else source.read(path, source.advice)
     return convert(read, make, source.schema, out)
-
-
-def _records(source: Source, path: Path) -> Iterator[Record]:
-    return records_of(files_of(path, source.advice))

@@ -9,7 +9,7 @@ import io
 import tokenize
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from verl_kernel.env.sizes import AT_SIZE, Workload, read_workloads, size_name
 from verl_kernel.errors import TaskError
@@ -69,7 +69,7 @@ class Task:
     @cached_property
     def text_hash(self) -> str:
         """SHA-256 of the reference's text without comments and white space; identifies a published task's version."""
-        return hashlib.sha256(_essence(self.reference).encode()).hexdigest()
+        return _text_hash(self.reference)
 
     def at_size(self, workload: Workload) -> Task:
         """Return the task at one of its sizes, whose `get_inputs` takes nothing."""
@@ -91,6 +91,11 @@ class Task:
         functions = {node.name for node in module.body if isinstance(node, ast.FunctionDef)}
         missing = [] if self.entry_point in classes else [f"`class {self.entry_point}`"]
         return missing + [f"`{name}()`" for name in ("get_inputs", "get_init_inputs") if name not in functions]
+
+
+@lru_cache(maxsize=256)  # each evaluation makes its task's sizes anew
+def _text_hash(source: str) -> str:
+    return hashlib.sha256(_essence(source).encode()).hexdigest()
 
 
 def _essence(source: str) -> str:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 from random import Random
 from types import CodeType, SimpleNamespace
 from typing import Any, Literal
@@ -169,6 +170,8 @@ class Program:
     dtype: str = "float32"
     hidden: tuple[str, ...] = ()
     """Which of `HIDEABLE` the prompt leaves out."""
+    further: tuple[tuple[int, int], ...] = ()
+    """Rows and columns of `x` at the task's other sizes; a parameter keeps its columns."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -211,8 +214,17 @@ class Program:
     @property
     def constants(self) -> dict[str, str]:
         """Return the lines of the constants above the class, by what they define: `sizes` and `dtype`."""
-        names, values = ("ROWS, COLS, WIDTH", self.shape) if "w" in self.tensors else ("ROWS, COLS", self.shape[:2])
-        return {"sizes": f"{names} = {', '.join(map(str, values))}\n", "dtype": f"DTYPE = torch.{self.dtype}\n"}
+        names = ("ROWS", "COLS", "WIDTH")[: 3 if "w" in self.tensors else 2]
+        fixed = {name: str(size) for name, size in zip(names, self.shape, strict=False) if name not in self.sized}
+        line = f"{', '.join(fixed)} = {', '.join(fixed.values())}\n" if fixed else ""
+        sizes = [dict(zip(self.sized, size, strict=False)) for size in (self.shape, *self.further)]
+        line += f"WORKLOADS = {sizes!r}\n" if self.sized else ""
+        return {"sizes": line, "dtype": f"DTYPE = torch.{self.dtype}\n"}
+
+    @property
+    def sized(self) -> tuple[str, ...]:
+        """Return the names of what differs between the task's sizes; none where it has one size."""
+        return () if not self.further else ("ROWS",) if self.parameter else ("ROWS", "COLS")
 
     @property
     def body(self) -> str:
@@ -221,7 +233,7 @@ class Program:
         return (
             f"class Model(nn.Module):\n{self.constructor}    def forward(self, {', '.join(self.tensors)}):\n{lines}"
             f"        return {value(self.level)}.to(DTYPE)\n\n"
-            f"def get_inputs():\n    return [{', '.join(self.tensors.values())}]\n"
+            f"def get_inputs({', '.join(self.sized)}):\n    return [{', '.join(self.tensors.values())}]\n"
         )
 
     @property
@@ -278,6 +290,17 @@ def draw_shape(steps: Steps, sizes: Sizes, rng: Random) -> tuple[int, int, int]:
     """Draw sizes that suit a chain."""
     multiplies = any(step.op.shape is Shape.MATMUL for step in steps)
     return rng.choice(sizes.rows), rng.choice(sizes.depths if multiplies else sizes.cols), rng.choice(sizes.depths)
+
+
+def draw_further(steps: Steps, shape: tuple[int, int, int], sizes: Sizes, count: int, rng: Random) -> tuple[Any, ...]:
+    """Draw up to `count` further pairs of rows and columns that suit a chain; draws nothing for none."""
+    if not count:
+        return ()
+    multiplies = any(step.op.shape is Shape.MATMUL for step in steps)
+    cols = sizes.depths if multiplies else sizes.cols
+    pairs = product(sizes.rows, shape[1:2] if Program(steps, shape).parameter else cols)
+    other = [pair for pair in pairs if pair != shape[:2]]
+    return tuple(rng.sample(other, min(count, len(other))))
 
 
 def draw_constant(op: Op, rng: Random) -> str:

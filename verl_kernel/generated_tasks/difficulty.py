@@ -63,6 +63,8 @@ class Difficulty(_Row):
     """Share of conversations that end after the first answer."""
     unsaid: Share
     """Share of conversations whose second prompt does not mention the first answer."""
+    sizes: Annotated[int, Field(ge=1, le=6, strict=True)] = 1
+    """Sizes of a task, all of which are judged; fewer where a parameter leaves only the rows to differ."""
     tools: bool = False
     """Whether the first of two answers calls a tool, and the second follows what the tool says in place of feedback."""
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from verl_kernel.data.families import THRESHOLD, Shingles, normal_form, shingles, similarity
 from verl_kernel.data.rows import make_row, with_tools
-from verl_kernel.generated_tasks.chains import NEW_SIZES, SIZES, Program, Steps, draw_shape, draw_steps
+from verl_kernel.generated_tasks.chains import NEW_SIZES, SIZES, Program, Steps, draw_further, draw_shape, draw_steps
 from verl_kernel.generated_tasks.conversations import TOOLS, Message, draw_talk, is_answerable, task_messages
 from verl_kernel.generated_tasks.difficulty import Difficulty
 from verl_kernel.generated_tasks.kinds import DATA_SOURCE, Split
@@ -69,7 +69,9 @@ class World:
         resized: dict[Program, None] = {}
         while len(resized) < count:
             program = rng.choice(trained)
-            resized[replace(program, shape=draw_shape(program.steps, NEW_SIZES, rng))] = None
+            shape = draw_shape(program.steps, NEW_SIZES, rng)
+            further = draw_further(program.steps, shape, NEW_SIZES, len(program.further), rng)
+            resized[replace(program, shape=shape, further=further)] = None
         return list(resized)
 
     def messages(self, program: Program) -> list[Message]:
@@ -170,7 +172,8 @@ class World:
         dtypes = self.difficulty.dtypes
         dtype = rng.choices(list(dtypes), list(dtypes.values()))[0]
         hidden = tuple(key for key, share in self.difficulty.hidden.items() if rng.random() < share)
-        return Program(steps, draw_shape(steps, SIZES, rng), dtype, hidden)
+        shape = draw_shape(steps, SIZES, rng)
+        return Program(steps, shape, dtype, hidden, draw_further(steps, shape, SIZES, self.difficulty.sizes - 1, rng))
 
 
 @lru_cache(maxsize=65536)

@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from verl_kernel.env.machine import uncertainty
 from verl_kernel.env.machine.machine import MachineModel
 from verl_kernel.env.machine.price import time_ms
-from verl_kernel.env.machine.uncertainty import COMPILED_HALF_WIDTHS, HALF_WIDTHS, bound, interval_ms, time_by_class
+from verl_kernel.env.machine.uncertainty import (
+    COMPILED_HALF_WIDTHS,
+    HALF_WIDTHS,
+    ForwardShares,
+    bound,
+    interval_ms,
+    time_by_class,
+)
 from verl_kernel.env.trace import Step, TraceEvent
 
 H100 = MachineModel.of("h100")
@@ -30,8 +37,9 @@ def op(*steps, name="op"):
     return TraceEvent("op", name, steps=steps)
 
 
-def speedup_interval(reference, candidate, machine):
-    return uncertainty.speedup_interval((reference, {}), (candidate, {}), machine)
+def speedup_interval(reference, candidate, machine, widths=HALF_WIDTHS):
+    forwards = (ForwardShares.of(events, machine) for events in (reference, candidate))
+    return uncertainty.speedup_interval(*forwards, widths)
 
 
 @pytest.mark.parametrize("name", STEPS)
@@ -60,7 +68,7 @@ def test_a_compiled_reference_is_less_certain():
     half = COMPILED_HALF_WIDTHS["memory"]
     assert (log(middle / low), log(high / middle)) == pytest.approx((half, half))
     other = op(COPY, COPY, name="another")
-    low, high = uncertainty.speedup_interval(([op(COPY)], {}), ([other], {}), H100, COMPILED_HALF_WIDTHS)
+    low, high = speedup_interval([op(COPY)], [other], H100, COMPILED_HALF_WIDTHS)
     assert log(high / low) / 2 == pytest.approx((half**2 + HALF_WIDTHS["memory"] ** 2) ** 0.5)
 
 
@@ -83,7 +91,7 @@ def test_the_host_is_no_faster_for_an_error_of_the_device():
 ])  # fmt: skip
 def test_a_program_is_as_fast_as_itself_for_sure(one, other, widths):
     """What both sides share is wrong in both."""
-    assert uncertainty.speedup_interval((one, {}), (other, {}), H100, widths) == pytest.approx((1.0, 1.0))
+    assert speedup_interval(one, other, H100, widths) == pytest.approx((1.0, 1.0))
 
 
 def test_errors_of_two_programs_are_independent():

@@ -14,8 +14,8 @@ _SOURCE = "Which data set: {}."
 _PATH = typer.Argument(metavar="PATH", help="A parquet or JSON lines file of it, or a folder; no downloads.")
 _OUT = typer.Option(help="Parquet file to write; a file beside it lists the rows left out.")
 ROWS = (
-    "folder (reference programs of your own), kernelbench (a checkout, too), drkernel-rl, drkernel-validation, "
-    "kernelbook or kernelsmith-rl"
+    "folder (reference programs of your own), kernelbench (a checkout, too), sol-execbench, flashinfer-trace, "
+    "agentkernelarena, drkernel-rl, drkernel-validation, kernelbook or kernelsmith-rl"
 )
 TALKS = "drkernel-coldstart or kernelsmith-sft"
 

@@ -15,7 +15,7 @@ from verl_kernel.env.clocks.statistics import compared, timing
 from verl_kernel.env.machine.machine import MachineModel
 from verl_kernel.env.machine.price import event_ms, time_ms
 from verl_kernel.env.machine.roofline import roofline_ms
-from verl_kernel.env.machine.uncertainty import COMPILED_HALF_WIDTHS, HALF_WIDTHS, interval_ms, speedup_interval
+from verl_kernel.env.machine.uncertainty import COMPILED_HALF_WIDTHS, HALF_WIDTHS, ForwardShares, speedup_interval
 from verl_kernel.env.result import EvalResult, ForwardProfile
 from verl_kernel.env.trace import TraceEvent
 
@@ -98,10 +98,10 @@ class SimulatedClock:
         self, reference: _Program, candidate: Sequence[TraceEvent], blocks_per_sm: Mapping[str, int], mode: str
     ) -> Intervals:
         widths = COMPILED_HALF_WIDTHS if mode == "compile" else HALF_WIDTHS
+        theirs = ForwardShares.of(reference[0], self._machine, reference[1])
+        ours = ForwardShares.of(candidate, self._machine, blocks_per_sm)
         return Intervals(
-            interval_ms(candidate, self._machine, blocks_per_sm),
-            interval_ms(reference[0], self._machine, reference[1], widths),
-            speedup_interval(reference, (candidate, blocks_per_sm), self._machine, widths),
+            ours.interval_ms(HALF_WIDTHS), theirs.interval_ms(widths), speedup_interval(theirs, ours, widths)
         )
 
     def _forward(self, session: Session, number: int) -> ForwardProfile | None:

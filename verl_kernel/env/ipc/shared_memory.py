@@ -142,7 +142,8 @@ class SharedMemory:
 
     def __init__(self, fd: int, size: int) -> None:
         self.fd, self.size = fd, size
-        self._bytes = torch.frombuffer(mmap.mmap(fd, size), dtype=torch.uint8)
+        self._map = mmap.mmap(fd, size)
+        self._bytes = torch.frombuffer(self._map, dtype=torch.uint8)
 
     @classmethod
     def create(cls, size: int) -> SharedMemory:
@@ -182,6 +183,14 @@ class SharedMemory:
     def region(self, start: int, stop: int) -> torch.Tensor:
         """Return a view of the bytes [start, stop)."""
         return self._bytes[start:stop]
+
+    def content(self, start: int, stop: int) -> bytes:
+        """Return a copy of the bytes [start, stop)."""
+        return self._map[start:stop]
+
+    def poison(self, start: int, stop: int) -> None:
+        """Fill the bytes [start, stop) with `POISON`, in one thread: torch would start others for a few kilobytes."""
+        self._bytes.numpy()[start:stop].fill(POISON)
 
     def close(self) -> None:
         """Close the descriptor; the memory is freed with its last view."""

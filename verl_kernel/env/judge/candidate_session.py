@@ -17,7 +17,7 @@ from verl_kernel.env.comparison.op_answers import hold, telling_seed
 from verl_kernel.env.ipc.execution_messages import Work as Launched
 from verl_kernel.env.ipc.messages import Claims, LeftOut, Mode, Offered, RunRequest, Time
 from verl_kernel.env.ipc.op_samples import read_samples
-from verl_kernel.env.ipc.shared_memory import POISON, SharedMemory, place
+from verl_kernel.env.ipc.shared_memory import SharedMemory, place
 from verl_kernel.env.judge.output_check import OutputCheck
 from verl_kernel.env.judge.runner_client import RunnerClient
 from verl_kernel.env.machine.price import with_transposing
@@ -210,7 +210,7 @@ class CandidateSession:
             **self.offer(trial), "suppress": suppress, "inspect": inspect, "mode": mode, "sample_seed": seed,
         }  # fmt: skip
         self._ablated = None if seed is None else (answer[0], seed, answer[1])
-        inputs_before = self._inputs().clone()
+        inputs_before = self._inputs()
         form = self._run(request)
         if suppress is None:  # as many as traces, to which ablated forwards do not add
             (self.other_works if mode else self.works).append(ReferenceWork(trial.events, trial.written_bytes))
@@ -218,7 +218,7 @@ class CandidateSession:
         self.has_varied_output = any(constant_value(tensor) is None for tensor in expected)
         actual, inputs_after = self._outputs(trial), self._inputs()
         self.check.form(trial, form)
-        if not self.reference.mutates_inputs and not torch.equal(inputs_before, inputs_after):
+        if not self.reference.mutates_inputs and inputs_before != inputs_after:
             raise self.check.wrong("InputsChanged", "the forward wrote to its inputs")  # check: inputs-are-unchanged
         return self.check.trial(trial, actual, ablated=suppress is not None)
 
@@ -290,7 +290,7 @@ class CandidateSession:
         inputs, _ = place(trial.inputs.tensors, self.layout.inputs_at)
         outputs, _ = place(trial.expected.tensors, self.layout.outputs_at)
         # NaN everywhere: an element that no program writes cannot be right, nor hold an earlier output.
-        self.memory.region(self.layout.inputs_at, self.layout.size).fill_(POISON)
+        self.memory.poison(self.layout.inputs_at, self.layout.size)
         self.memory.write(trial.inputs.tensors, inputs)
         return {
             "inputs": trial.inputs.tree,
@@ -312,8 +312,8 @@ class CandidateSession:
         if values:
             self.check.values(trial, self._outputs(trial))
 
-    def _inputs(self) -> torch.Tensor:
-        return self.memory.region(self.layout.inputs_at, self.layout.outputs_at)
+    def _inputs(self) -> bytes:
+        return self.memory.content(self.layout.inputs_at, self.layout.outputs_at)
 
     def _outputs(self, trial: Trial) -> list[torch.Tensor]:
         """Copies of the outputs, on the devices of the expected tensors."""

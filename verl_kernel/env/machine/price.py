@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import ceil, exp, fsum
 
 from verl_kernel.env.gpus import GPUS
@@ -27,6 +28,7 @@ def event_ms(event: TraceEvent, machine: MachineModel, blocks_per_sm: int | None
     return fsum(step_ms(step, machine, blocks_per_sm) for step in priced_steps(event, machine))
 
 
+@lru_cache(maxsize=1024)  # a clock asks for the steps of an event a dozen times
 def priced_steps(event: TraceEvent, machine: MachineModel) -> tuple[Step, ...]:
     """Return the steps of an event, without the device-memory traffic of what L2 still holds of earlier events."""
     first, *later = event.steps or (_plain(event),)

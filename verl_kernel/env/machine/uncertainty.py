@@ -102,16 +102,11 @@ def interval_ms(
         blocks_per_sm: blocks that fit into an SM, by kernel; unknown for kernels that are missing.
         widths: half-widths by class.
     """
-    forward = _Forward.of(events, machine, blocks_per_sm)
-    everywhere = [True] * len(events)
-    return forward.ms(everywhere, -1, widths), forward.ms(everywhere, 1, widths)
+    return ForwardShares.of(events, machine, blocks_per_sm).interval_ms(widths)
 
 
 def speedup_interval(
-    reference: tuple[Sequence[TraceEvent], Mapping[str, int]],
-    candidate: tuple[Sequence[TraceEvent], Mapping[str, int]],
-    machine: MachineModel,
-    widths: Mapping[str, float] = HALF_WIDTHS,
+    theirs: ForwardShares, ours: ForwardShares, widths: Mapping[str, float] = HALF_WIDTHS
 ) -> Interval | None:
     """Return the interval of a predicted speedup; None where a program takes no time.
 
@@ -119,12 +114,10 @@ def speedup_interval(
     independent errors. So the three variances of the logarithm add.
 
     Args:
-        reference: events of a forward of the reference, and `blocks_per_sm` of its kernels as of `interval_ms`.
-        candidate: the same of the candidate.
-        machine: machine that runs them.
+        theirs: a forward of the reference.
+        ours: one of the candidate.
         widths: half-widths of the reference by class, and of what both run.
     """
-    theirs, ours = (_Forward.of(events, machine, blocks_per_sm) for events, blocks_per_sm in (reference, candidate))
     both = Counter(theirs.events) & Counter(ours.events)
     (shared, own), (also, new) = (_apart(forward.events, both) for forward in (theirs, ours))
     nowhere = [False] * len(theirs.events), [False] * len(ours.events)
@@ -139,7 +132,7 @@ def speedup_interval(
 
 
 @dataclass(frozen=True)
-class _Forward:
+class ForwardShares:
     """A forward's events, each with its milliseconds by class."""
 
     events: Sequence[TraceEvent]
@@ -148,9 +141,15 @@ class _Forward:
     @classmethod
     def of(
         cls, events: Sequence[TraceEvent], machine: MachineModel, blocks_per_sm: Mapping[str, int] | None = None
-    ) -> _Forward:
+    ) -> ForwardShares:
+        """Price a forward (arguments as of `interval_ms`)."""
         alike = [replace(event, touched=()) for event in events]  # tensors have other numbers in another forward
         return cls(alike, [_shares(event, machine, blocks_per_sm) for event in alike])
+
+    def interval_ms(self, widths: Mapping[str, float]) -> Interval:
+        """Return the interval of its time."""
+        everywhere = [True] * len(self.events)
+        return self.ms(everywhere, -1, widths), self.ms(everywhere, 1, widths)
 
     def ms(self, wrong: Sequence[bool], way: int, widths: Mapping[str, float]) -> float:
         """Return its time if the wrong events are at the lower (`way` -1) or the upper end (1) of their intervals."""
@@ -169,8 +168,8 @@ def _shares(event: TraceEvent, machine: MachineModel, blocks_per_sm: Mapping[str
 
 
 def _speedup(
-    theirs: _Forward,
-    ours: _Forward,
+    theirs: ForwardShares,
+    ours: ForwardShares,
     wrong: tuple[Sequence[bool], Sequence[bool]],
     way: int,
     widths: Mapping[str, float],

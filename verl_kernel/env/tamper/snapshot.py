@@ -30,7 +30,7 @@ _LIBRARIES: tuple[Any, ...] = (
 _PACKAGES = ("verl_kernel.env", "triton.language.core", "triton.language.standard", "triton.runtime")
 """The watched packages: the code that counts and the code that is counted. Functions of torch are not watched, since
 the recorder sees ops on a level below them."""
-_MAP, _VARS, _IS_NOT = map, vars, operator.is_not
+_MAP, _VARS, _IS_NOT, _PARTS = map, vars, operator.is_not, gc.get_referents
 """References of this module to builtins, which a candidate may replace."""
 _CODE, _DEFAULTS = operator.attrgetter("__code__"), operator.attrgetter("__defaults__")
 _TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
@@ -48,6 +48,7 @@ class Snapshot:
         self._functions = tuple(functions.values())
         self._codes = tuple(_MAP(_CODE, self._functions))
         self._defaults = tuple(_MAP(_DEFAULTS, self._functions))
+        self._parts = _PARTS(*self._functions)
         self._signals = [(number, signal.getsignal(number)) for number in _SIGNALS]
         # Hooks by which a candidate's code could run outside of a forward, where no recorder is active.
         self._callbacks = list(gc.callbacks)
@@ -59,7 +60,10 @@ class Snapshot:
             now = _MAP(_VARS(owner).get, names)
             for name in _differing(names, now, values):
                 yield f"{_name(owner)}.{name} was replaced"  # check: attributes-are-unchanged
-        for field, before in ((_CODE, self._codes), (_DEFAULTS, self._defaults)):
+        # A function's parts begin with its code. Python calls the audit hook for each look at a code, once for this.
+        parts = _PARTS(*self._functions)
+        is_same = len(parts) == len(self._parts) and not _differing(parts, parts, self._parts)
+        for field, before in () if is_same else ((_CODE, self._codes), (_DEFAULTS, self._defaults)):
             for function in _differing(self._functions, _MAP(field, self._functions), before):
                 yield f"the code of {function.__qualname__} was replaced"  # check: code-is-unchanged
         yield from self._hooks()
@@ -81,7 +85,7 @@ class Snapshot:
             yield "a thread was started"  # check: no-thread
 
 
-def _differing(names: tuple[Any, ...], now: Iterable[Any], before: tuple[Any, ...]) -> list[Any]:
+def _differing(names: Iterable[Any], now: Iterable[Any], before: Iterable[Any]) -> list[Any]:
     """Return the names whose values are no longer the same objects.
 
     The comparison runs in C (`map`, `compress`), since each inspected forward compares thousands of objects.
