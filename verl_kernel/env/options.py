@@ -44,8 +44,9 @@ def names_host(url: str) -> bool:
 
 
 def _is_url(value: object) -> bool:
-    is_http = isinstance(value, str) and value.startswith(("http://", "https://"))
-    return is_http and "/" not in value.split("://")[1] and names_host(value)
+    if not isinstance(value, str) or not value.startswith(("http://", "https://")):
+        return False
+    return "/" not in value.split("://")[1] and names_host(value)
 
 
 @dataclass(frozen=True)
