@@ -67,6 +67,20 @@ def test_an_answer_is_held_where_half_of_it_is_an_input():
     assert hold(sampled(half), [half], SEED, [OTHER])
 
 
+def test_an_output_that_is_an_input_hides_no_other_answer():
+    assert hold(sampled(Y), [OTHER, Y], SEED, [OTHER])
+
+
+def test_an_output_that_is_an_input_is_held_where_there_is_no_other():
+    assert hold(sampled(OTHER), [OTHER], SEED, [OTHER])
+
+
+def test_parts_show_together_where_an_answer_is_no_input():
+    answer = OTHER.clone()
+    answer[:32] = Y[:32]
+    assert hold(sampled(answer[:32], answer[32:]), [answer], SEED, [OTHER])
+
+
 @pytest.mark.parametrize("name", [*HELD, *NOT_HELD])
 def test_it_is_known_whether_torch_had_the_answer(name):
     results, expected = {**HELD, **NOT_HELD}[name]

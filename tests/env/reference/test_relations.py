@@ -151,6 +151,11 @@ INPUTS: dict[str, tuple[Draw, Callable[[Tensors], bool]]] = {
     ),
     "a few slots, some of them padding": (lambda g: [permutation(g, 40)[:12].where(bits(g, 12, share=0.8), -1)],
                                           lambda x: distinct(x[0][x[0] >= 0]) and x[0].max() < 40),
+    "rows that begin with one number and end with padding": (
+        lambda g: [torch.where(torch.arange(16) < randint(g, 4, 17, 12, 1),
+                               torch.cat([torch.full((12, 1), 7), randint(g, 1, 300, 12, 15)], 1), 0)],
+        lambda x: bool((x[0][:, 0] == 7).all()),
+    ),
     "rows of ids that end with zeros": (
         lambda g: [randint(g, 1, 300, 12, 16).where(torch.arange(16) < (n := randint(g, 1, 17, 12, 1)), 0), n],
         lambda x: bool(((x[0] > 0) == (torch.arange(16) < x[1])).all()),

@@ -88,24 +88,16 @@ from importlib.util import find_spec
 HAS_FLASH = importlib.util.find_spec("flash_attn") is not None
 HAS_OPS = bool(find_spec("xformers.ops"))
 if find_spec("triton") is None: raise ImportError("it needs triton")
---- failures that surface
+KIND = "flash" if find_spec("flash_attn") else "own"
+HAS_NONE = not find_spec("xformers")
+--- a guard that fails or speaks
 try:
     from triton.language.extra import libdevice
 except ImportError as error:
     print(f"no libdevice: {error}", error)
     raise ImportError("a newer Triton is needed") from error
-@triton.jit
-def doubled(x): tl.store(x, tl.load(x) * 2)
-class Reports(nn.Module):
-    def forward(self, x):
-        try:
-            doubled[(1,)](x)
-            return x
-        except RuntimeError as error:
-            print("failed on", tuple(x.shape))
-            raise
-        except Exception as error:
-            raise RuntimeError(f"failed: {error}") from error
+try: import flash_attn
+except ImportError as error: raise
 --- an allocator that may be absent
 def memory(size, alignment, stream): return torch.empty(size, device="cuda", dtype=torch.int8)
 try: triton.set_allocator(memory)

@@ -471,6 +471,30 @@ try:
     raise ValueError(kern[(1,)](x))
 except ValueError: pass
 ---
+def ends(i):
+    try: return x[i]
+    except IndexError as error: raise StopIteration(str(error))
+---
+try: kern[(1,)](x)
+except ValueError: raise
+---
+try: import flash_attn
+except ImportError: raise StopIteration("an iteration ends")
+---
+try: import flash_attn
+except ImportError: raise next(iter([ValueError()]))
+---
+try:
+    import math
+    raise list(map(helper, [x]))
+except Exception: pass
+---
+try: import flash_attn
+except ImportError: print(helper)
+---
+try: import flash_attn
+except ImportError: print("no", file=helper)
+---
 try: kern[(1,)](x)
 except ValueError: raise
 except RuntimeError: x = None

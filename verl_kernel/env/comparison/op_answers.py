@@ -47,14 +47,20 @@ def hold(
         seed: drew the samples' places.
         given: the inputs.
     """
-    return bool(expected) and all(_Answer(tensor, given).is_held(samples, seed) for tensor in expected)
+    return bool(expected) and all(answer.is_held(samples, seed) for answer in _answers(expected, given))
 
 
 def telling_seed(seed: int, expected: Sequence[torch.Tensor], given: Sequence[torch.Tensor]) -> int:
     """Return the first seed from this one on whose places show each output where it is no input, if some soon does."""
-    answers = [_Answer(tensor, given) for tensor in expected if tensor.numel()]
+    answers = _answers([tensor for tensor in expected if tensor.numel()], given)
     seeds = range(seed, seed + _MOST_SEEDS)
     return next((each for each in seeds if all(answer.is_shown_by(each) for answer in answers)), seed)
+
+
+def _answers(expected: Sequence[torch.Tensor], given: Sequence[torch.Tensor]) -> list[_Answer]:
+    """Return the outputs that are made, those that are no input; all of them where none is made."""
+    made = [answer for answer in (_Answer(tensor, given) for tensor in expected) if answer.has_made]
+    return made or [_Answer(tensor, ()) for tensor in expected]
 
 
 class _Answer:
@@ -70,10 +76,14 @@ class _Answer:
         self._floor = close * _FLOOR * float(finite.norm()) / max(1, len(finite)) ** 0.5
         self._given = [each.reshape(-1) for each in given if each.numel() == len(flat) and not each.is_complex()]
 
+    @property
+    def has_made(self) -> bool:
+        """Whether the output differs from every input somewhere."""
+        return self._is_made(torch.arange(len(self._flat)), self._flat.double().cpu())
+
     def is_shown_by(self, seed: int) -> bool:
         """Whether some places of this seed hold what no input holds there."""
-        index = torch.tensor(places(seed, len(self._flat)))
-        return self._is_made(index, self._flat[index.to(self._flat.device)].double().cpu())
+        return self._is_made_at(torch.tensor(places(seed, len(self._flat))))
 
     def is_held(self, samples: Sequence[OpSample], seed: int) -> bool:
         size = len(self._flat)
@@ -85,7 +95,7 @@ class _Answer:
 
     def _is_whole(self, sample: OpSample, seed: int) -> bool:
         at, values = torch.tensor(places(seed, sample.size)), torch.tensor(sample.values, dtype=torch.float64)
-        return any(self._agree(index, values) for index in self._orders(at))
+        return any(self._agree(index, values) and self._is_made_at(index) for index in self._orders(at))
 
     def _orders(self, at: torch.Tensor) -> Iterator[torch.Tensor]:
         """Yield where elements of a result lie in the output, for each order of the result's dimensions."""
@@ -101,7 +111,10 @@ class _Answer:
 
     def _agree(self, index: torch.Tensor, values: torch.Tensor) -> bool:
         own = self._flat[index.to(self._flat.device)].double().cpu()
-        return bool(self._near(own, values).all()) and self._says_enough(own) and self._is_made(index, own)
+        return bool(self._near(own, values).all()) and self._says_enough(own)
+
+    def _is_made_at(self, index: torch.Tensor) -> bool:
+        return self._is_made(index, self._flat[index.to(self._flat.device)].double().cpu())
 
     def _is_made(self, index: torch.Tensor, own: torch.Tensor) -> bool:
         """Whether some of these elements of the output are those of no input at their places."""
@@ -123,11 +136,15 @@ class _Answer:
 
     def _held_in_parts(self, samples: Sequence[OpSample], seed: int) -> int:
         """Return how many elements of the output are held by results of other sizes."""
-        size, parts = len(self._flat), list[tuple[int, int]]()
+        size, parts, seen = len(self._flat), list[tuple[int, int]](), list[torch.Tensor]()
         fitting = [each for each in samples if max(size // _LEAST_PART, _DISTINCT) <= each.size <= _LEAST_PART * size]
         for sample in sorted(fitting, key=lambda sample: -sample.size)[: _MOST_SEARCHED // (3 * size)]:
             if (shift := self._shift(sample, seed)) is not None:
                 parts.append((max(0, shift), min(size, sample.size + shift)))
+                seen.append(torch.tensor(places(seed, sample.size)) + shift)
+        # Of all parts together: each of a few may show places only where the output is an input.
+        if not seen or not self._is_made_at((index := torch.cat(seen))[(index >= 0) & (index < size)]):
+            return 0
         held = reached = 0
         for start, end in sorted(parts):
             held, reached = held + max(0, end - max(start, reached)), max(reached, end)

@@ -14,6 +14,8 @@ _IN_ORDER = 6
 """Fewest elements of a row whose order is no accident: six random numbers are sorted once in 720."""
 _NO_ACCIDENT = 20
 """Number of chances, each about one in two, after which what never failed is no accident."""
+_REPEATS = 10
+"""Expected number of repeated integers from which none at all is no accident: its chance is e^-10."""
 _SUMS = 12
 """Number of rows, in all draws, whose equal sums are no accident."""
 _SUM_TOLERANCE = 1e-3
@@ -193,7 +195,7 @@ def would_repeat(tensors: Sequence[torch.Tensor], padding: int | None = None) ->
     # The birthday problem: expected pairs of equal numbers are n(n-1)/2 over the size of the range.
     span = int(numbers.max()) - int(numbers.min()) + 1
     counts = torch.cat([kept.sum(-1).reshape(-1) for kept in is_number]).double()
-    return float((counts * (counts - 1)).sum()) / 2 / span >= _NO_ACCIDENT
+    return float((counts * (counts - 1)).sum()) / 2 / span >= _REPEATS
 
 
 def _without_repeats(original: torch.Tensor, changed: torch.Tensor) -> torch.Tensor:

@@ -15,6 +15,7 @@ What few draws show by accident is no relation: it must be a hundred times as fr
 from __future__ import annotations
 
 import base64
+import itertools
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -140,7 +141,7 @@ def _find_cells(draws: list[Tensors], draw_more: Callable[[], Tensors | None]) -
     changing = [number for number in searched if number not in fixed]
     # As many draws as it takes to tell relations from accidents, or as there are.
     while changing:
-        evidence = _Evidence([_flat([draw[number] for number in changing]) for draw in draws])
+        evidence = _Evidence(_table(draws, changing))
         if evidence.is_certain or (draw := draw_more()) is None:
             _enter(index, evidence, changing, draws[0])
             break
@@ -148,15 +149,27 @@ def _find_cells(draws: list[Tensors], draw_more: Callable[[], Tensors | None]) -
     return "" if torch.equal(index, torch.arange(len(index))) else packed(index)
 
 
-def _is_searched(group: Sequence[torch.Tensor]) -> bool:
-    """Whether equal elements of an input mean something: not of masks and integers that are the same in every draw.
+def _table(draws: Sequence[Tensors], numbers: Sequence[int]) -> list[torch.Tensor]:
+    """Return the cells of these inputs in each draw, float64 (cells,); where one was padding, no two are equal."""
+    groups = [_without_padding([draw[number] for draw in draws]) for number in numbers]
+    return [_flat(list(tensors)) for tensors in zip(*groups, strict=True)]
 
-    Nor of integers with padding, which keeps its places: a cell that was padding in all draws may hold another one.
-    """
+
+def _without_padding(group: Tensors) -> Tensors:
+    """Give each cell that is padding in some draw a number of its own: in other draws it may hold anything."""
+    padding = padding_of(group) if _is_whole(group[0]) else None
+    if padding is None:
+        return group
+    is_padding = torch.stack([tensor == padding for tensor in group]).any(0)
+    own = torch.arange(is_padding.numel(), device=is_padding.device).view(is_padding.shape) + (1 << 50)
+    signs = itertools.cycle((1, -1))  # nor is one constant
+    return [torch.where(is_padding, own * next(signs), tensor.long()) for tensor in group]
+
+
+def _is_searched(group: Sequence[torch.Tensor]) -> bool:
+    """Whether equal elements of an input mean something: not of masks and integers that are the same in every draw."""
     first = group[0]
     if not first.numel() or first.is_complex() or all(is_one_number(tensor) for tensor in group):
-        return False
-    if _is_whole(first) and padding_of(group) is not None:
         return False
     is_binary = bool(((first == 0) | (first == 1)).all())
     return not _is_fixed(group) or (first.is_floating_point() and not is_binary)

@@ -151,10 +151,8 @@ def padding_of(tensors: Sequence[torch.Tensor]) -> int | None:
         return None
     flipped = [tensor.flip(-1) for tensor in tensors if tensor.dim()]
     is_ordered = any(all(map(_is_sorted, each)) for each in (tensors, flipped))
-    for end in (low, high):
-        if not is_ordered and (_ends_rows(end, tensors) or _ends_rows(end, flipped)):
-            return end
-        if _is_distinct(tensors, end) and any(would_repeat(parts, end) for parts in _rows(tensors)):
+    for end in (low, high) if not is_ordered else ():
+        if _ends_rows(end, tensors) or _ends_rows(end, flipped) or _is_distinct(tensors, end):
             return end
     return None
 
@@ -172,12 +170,15 @@ def _ends_rows(padding: int, tensors: Sequence[torch.Tensor]) -> bool:
 
 
 def _is_distinct(tensors: Sequence[torch.Tensor], padding: int | None) -> bool:
-    """Whether no integer but for padding repeats in a row, or in all of them and others would by chance."""
+    """Whether no integer but for padding repeats in a row or, where others would by chance, in all of them.
+
+    Rows with padding need this evidence too: short ones, as of a few dropped entries, hold no repeat by accident.
+    """
     if not all(tensor.dim() for tensor in tensors):
         return False
     rows, wholes = _rows(tensors)
     if tensors[0].shape[-1] > 1 and not any(_repeats(tensor, padding) for tensor in rows):
-        return True
+        return padding is None or would_repeat(rows, padding)
     return not any(_repeats(tensor, padding) for tensor in wholes) and would_repeat(wholes, padding)
 
 

@@ -167,6 +167,10 @@ def _asks_for_a_package(program: ParsedSource, node: ast.AST) -> bool:
     if not name[0] or (is_known(name[0]) and name[1]):  # it would import the package around it
         return False
     use = program.parents[id(call)]
+    if (isinstance(use, ast.If | ast.IfExp) and use.test is call) or (
+        isinstance(use, ast.UnaryOp) and isinstance(use.op, ast.Not)
+    ):
+        return True
     if isinstance(use, ast.Compare):
         return all(isinstance(item, ast.Constant) and item.value is None for item in use.comparators)
     return isinstance(use, ast.Call) and program.is_builtin(use.func) and getattr(use.func, "id", "") == "bool"

@@ -51,6 +51,8 @@ _FACTS = frozenset(
 """Functions that say what the device is, and compute nothing."""
 _NAMES = (ast.Name, ast.Lambda)
 _TEXTS = (ast.Constant, ast.Name, ast.JoinedStr, ast.FormattedValue, ast.Load)
+_ERRORS = ("ImportError", "ModuleNotFoundError", "RuntimeError", "ValueError", "NotImplementedError")
+"""Errors that a handler of a guarded import may raise."""
 _TRY = (ast.Try, getattr(ast, "TryStar", ast.Try))
 _FORBIDDEN_STATEMENTS: tuple[tuple[type[ast.AST] | tuple[type[ast.AST], ...], str, str], ...] = (
     (ast.Global, "global", "`global` is not allowed: keep state on self"),
@@ -66,8 +68,8 @@ def statements(program: ParsedSource) -> Iterator[Violation]:
         for kinds, rule, reason in _FORBIDDEN_STATEMENTS:
             if isinstance(node, kinds):
                 yield at(node, rule, reason)
-        if isinstance(node, _TRY) and not _chooses_a_name(program, node) and not _raises_again(node):
-            yield at(node, "try", "try is not allowed: let errors surface, or end each handler with raise")
+        if isinstance(node, _TRY) and not _chooses_a_name(program, node):
+            yield at(node, "try", "try is not allowed: let errors surface")
         elif isinstance(node, ast.Delete) and not all(_is_local(program, target) for target in node.targets):
             yield at(node, "del", "del is allowed for local variables, their items and attributes of self only")
         elif isinstance(node, ast.With):
@@ -81,25 +83,15 @@ def _chooses_a_name(program: ParsedSource, node: ast.AST) -> bool:
     """
     if not isinstance(node, ast.Try) or node.finalbody:
         return False
-    bodies = [*node.body, *node.orelse, *(item for handler in node.handlers for item in handler.body)]
+    tried, handled = [*node.body, *node.orelse], [(item, each.name) for each in node.handlers for item in each.body]
     return any(_may_fail(program, item) for item in node.body) and all(
         _may_fail(program, item)
         or isinstance(item, ast.Pass)
         or sets_constant(item)
-        or _says(program, item)
-        or _fails(program, item)
         or _chooses_a_name(program, item)
-        for item in bodies
-    )
-
-
-def _raises_again(node: ast.AST) -> bool:
-    """Whether each handler of a `try` ends by raising, so that no failure in it is hidden."""
-    if not isinstance(node, ast.Try) or node.finalbody or not node.handlers:
-        return False
-    inner = [item for handler in node.handlers for item in ast.walk(handler)]
-    return all(isinstance(handler.body[-1], ast.Raise) for handler in node.handlers) and not any(
-        isinstance(item, ast.Return | ast.Break | ast.Continue) for item in inner
+        or (is_handled and (_says(program, item, caught) or _fails(program, item, caught)))
+        for items, is_handled in (([(item, None) for item in tried], False), (handled, True))
+        for item, caught in items
     )
 
 
@@ -108,27 +100,32 @@ def _may_fail(program: ParsedSource, node: ast.AST) -> bool:
     return is_import(node) or _names_a_fact(program, node) or _calls(program, node, "triton.set_allocator", _NAMES)
 
 
-def _says(program: ParsedSource, node: ast.AST) -> bool:
-    """Whether a statement only prints texts or names, or warns with them."""
+def _says(program: ParsedSource, node: ast.AST, caught: str | None) -> bool:
+    """Whether a statement only prints texts, or warns with them."""
     call = node.value if isinstance(node, ast.Expr) else None
-    if not isinstance(call, ast.Call):
+    if not isinstance(call, ast.Call) or call.keywords:
         return False
     prints = program.is_builtin(call.func) and getattr(call.func, "id", "") == "print"
-    return (prints or program.paths(call.func) == {"warnings.warn"}) and _are_texts(call)
+    return (prints or program.paths(call.func) == {"warnings.warn"}) and _are_texts(call, caught)
 
 
-def _fails(program: ParsedSource, node: ast.AST) -> bool:
-    """Whether a statement only raises, an exception of Python with a text or that which was caught."""
-    made = node.exc if isinstance(node, ast.Raise) else ast.Pass()
+def _fails(program: ParsedSource, node: ast.AST, caught: str | None) -> bool:
+    """Whether a statement only raises what was caught, or an error with a text that no protocol of Python swallows."""
+    if not isinstance(node, ast.Raise):
+        return False
+    made = node.exc
     if isinstance(made, ast.Call):
-        return program.is_builtin(made.func) and _are_texts(made)
-    return made is None or isinstance(made, ast.Name)
+        name = getattr(made.func, "id", "")
+        return name in _ERRORS and program.is_builtin(made.func) and not made.keywords and _are_texts(made, caught)
+    return made is None or (isinstance(made, ast.Name) and made.id == caught)
 
 
-def _are_texts(call: ast.Call) -> bool:
-    """Whether a call is given constants, names and texts made of them only."""
-    given = [*call.args, *(item.value for item in call.keywords)]
-    return all(isinstance(inner, _TEXTS) for item in given for inner in ast.walk(item))
+def _are_texts(call: ast.Call, caught: str | None) -> bool:
+    """Whether a call is given texts only, in which nothing but the caught exception is named: others may run code."""
+    inner = [item for given in call.args for item in ast.walk(given)]
+    return all(isinstance(item, _TEXTS) for item in inner) and {
+        item.id for item in inner if isinstance(item, ast.Name)
+    } <= {caught}
 
 
 def _calls(program: ParsedSource, node: ast.AST, path: str, kinds: type[ast.AST] | tuple[type[ast.AST], ...]) -> bool:
