@@ -36,6 +36,18 @@ def test_a_service_with_other_options_is_refused(address, other):
         connected(address, **other)
 
 
+def test_all_options_that_differ_are_named_at_once(address):
+    with pytest.raises(ConfigError, match="kernelgym.correctness_trials is 2 and kernelgym.true_size is 'auto', but"):
+        connected(address, true_size="auto", correctness_trials=2)
+
+
+def test_the_services_own_file_of_keys_is_no_key(address, tmp_path):
+    file = tmp_path / "keys"
+    file.write_text("team-a a-key-of-this-team\n")
+    with pytest.raises(ConfigError, match="address_key is .*keys, which holds no key alone: leave out the namespace"):
+        connected(address, address_key=str(file))
+
+
 def names(results):
     return [result.kernel for result in results]
 

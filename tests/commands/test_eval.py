@@ -236,6 +236,7 @@ def test_table(ended):
 
 @pytest.mark.parametrize(("verdict", "fails"), [
     (timed(1.5), []), (timed(1.5, speedup_low=0.9), ["slow"]), (OK, ["slow"]),
+    (timed(1.5, speedup_low=1.5, speedup_interval=(0.9, 2.4)), ["slow"]),
     (timed(2.0, decoy_kernel=True), ["wrong", "slow"]), (WRONG, ["wrong", "slow"]),
 ])  # fmt: skip
 def test_what_an_exit_status_is_asked_for(verdict, fails):

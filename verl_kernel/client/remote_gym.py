@@ -136,12 +136,15 @@ class RemoteGym:
         """
         theirs = self.options()
         ours = json.loads(json.dumps(asdict(options)))
-        for key in options.judging_keys():
-            if ours[key] != theirs[key] and (key, ours[key]) != ("device", "auto"):
-                raise ConfigError(
-                    f"kernelgym.{key} is {ours[key]!r}, but the service at {self._address} judges with "
-                    f"{theirs[key]!r}: give the value of the service here, or start it with this one"
-                )
+        if ours["device"] == "auto":
+            ours["device"] = theirs["device"]
+        if others := [key for key in options.judging_keys() if ours[key] != theirs[key]]:
+            told = (f"kernelgym.{key} is {ours[key]!r}" for key in others)
+            raise ConfigError(
+                f"{' and '.join(told)}, but the service at {self._address} judges with "
+                f"{', '.join(repr(theirs[key]) for key in others)}: give the values of the service here, or start it "
+                "with these"
+            )
 
     def close(self) -> None:
         """End this handle; the service goes on."""
@@ -279,14 +282,17 @@ def read_key(path: str | None) -> str | None:
     """Return the key that a file holds; None if no file is named.
 
     Raises:
-        ConfigError: the file cannot be read.
+        ConfigError: the file cannot be read, or holds something else.
     """
     if path is None:
         return None
     try:
-        return Path(path).read_text(encoding="utf-8").strip()
+        key = Path(path).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as exc:
         raise ConfigError(f"kernelgym.address_key is {path}, which cannot be read: {exc}") from exc
+    if len(key.split()) != 1:  # the service's own file has a line for each namespace
+        raise ConfigError(f"kernelgym.address_key is {path}, which holds no key alone: leave out the namespace")
+    return key
 
 
 def _body_or_raise(answer: httpx.Response) -> dict[str, Any]:

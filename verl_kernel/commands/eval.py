@@ -27,12 +27,18 @@ from verl_kernel.option_group import nearest
 from verl_kernel.reporting.screen import counted, screen, with_bar
 from verl_kernel.reporting.verdict_table import print_verdicts
 
+
+def _least_speedup(result: EvalResult) -> float:
+    """Return the lower end of the interval that the table shows."""
+    return (result.speedup_interval or (result.sure_speedup,))[0] or 0.0
+
+
 FAILED = 1
 """Exit code if a kernel is what `--fail-on` names."""
 FAIL_ON: dict[str, Callable[[EvalResult], bool]] = {
     "never": lambda result: False,
     "wrong": lambda result: not result.rewarded,
-    "slow": lambda result: not result.rewarded or (result.sure_speedup or 0.0) < 1.0,
+    "slow": lambda result: not result.rewarded or _least_speedup(result) < 1.0,
 }
 """The choices of `--fail-on`, with the results that each of them means."""
 
