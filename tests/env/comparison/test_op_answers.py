@@ -71,7 +71,7 @@ def test_an_output_that_is_an_input_hides_no_other_answer():
     assert hold(sampled(Y), [OTHER, Y], SEED, [OTHER])
 
 
-def test_an_output_that_is_an_input_is_held_where_there_is_no_other():
+def test_an_output_that_is_an_input_may_be_held_alone():
     assert hold(sampled(OTHER), [OTHER], SEED, [OTHER])
 
 
