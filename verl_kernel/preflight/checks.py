@@ -240,6 +240,9 @@ def check_verls_own(config: DictConfig) -> None:
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import omega_conf_to_dataclass, validate_config
 
+    from verl_kernel.cpu.patches import patch_vllm_version
+
+    patch_vllm_version()  # beside vLLM's CPU build, recipes for machines with GPUs are checked too
     plain = {str(key): value for key, value in config.items() if key != "hydra"}
     resolved = OmegaConf.create(OmegaConf.to_container(OmegaConf.create(plain), resolve=True))
     try:
