@@ -57,6 +57,15 @@ def test_a_resumed_run_keeps_what_was_logged_before(tmp_path):
     assert read_steps(tmp_path / "metrics.jsonl") == []
 
 
+def test_a_run_without_a_checkpoint_shows_its_steps_anew(tmp_path):
+    watch(tmp_path, *trainer((1, 2), **{"critic/score/mean": 0.5}))
+    again = trainer((1,), "Checkpoint tracker file does not exist: runs/latest", **{"critic/score/mean": 0.75})
+    done = watch(tmp_path, *again, options=["--resume"])
+    assert "no checkpoint yet: the run begins at step 1" in done.stdout
+    assert "step 1: reward 0.75" in done.stdout
+    assert "step 2" not in done.stdout
+
+
 def test_a_failing_trainer_shows_its_end_and_exit_code(tmp_path):
     done = watch(tmp_path, sys.executable, "-c", "import sys; print('the reason'); sys.exit(7)", exit_code=7)
     assert "the reason" in done.stdout

@@ -20,10 +20,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from verl_kernel.data.files import writing_folder
 from verl_kernel.errors import ConfigError
-from verl_kernel.reporting.steps import COLUMNS, earlier, read_steps
+from verl_kernel.reporting.steps import COLUMNS, Step, earlier, read_steps
 
 _TOTAL = re.compile(r"Training Progress:.*?(\d+)/(\d+)")
 _RESUMED = re.compile(r"Resuming from (.+), setting global step to (\d+)")
+_ABSENT = "Checkpoint tracker file does not exist"
 _STAGES = {
     "Started a local Ray instance": "Ray is up",
     "Before FSDP": "loading the policy",
@@ -50,6 +51,7 @@ def command(
 
 def _watch(run_dir: Path, argv: list[str], resume: bool) -> None:
     metrics = run_dir / "metrics.jsonl"
+    shown = {step["step"]: step for step in read_steps(metrics)} if resume and metrics.is_file() else {}
     _clear_metrics(metrics, resume)
     environment = {
         **os.environ,
@@ -60,7 +62,7 @@ def _watch(run_dir: Path, argv: list[str], resume: bool) -> None:
     console.print(f"training; full output in {run_dir / 'train.log'}")
     started = time.monotonic()
     with (run_dir / "train.log").open("a" if resume else "w", encoding="utf-8") as log:
-        code, tail = _follow(argv, environment, log, metrics, console)
+        code, tail = _follow(argv, environment, log, console, metrics=metrics, shown=shown)
     if code:
         console.print("\n".join(tail), markup=False, highlight=False)
         console.print(f"the trainer ended with exit code {code}; all of its output is in {run_dir / 'train.log'}")
@@ -91,7 +93,13 @@ def _clear_metrics(metrics: Path, resume: bool) -> None:
 
 
 def _follow(
-    argv: list[str], environment: dict[str, str], log: IO[str], metrics: Path, console: Console
+    argv: list[str],
+    environment: dict[str, str],
+    log: IO[str],
+    console: Console,
+    *,
+    metrics: Path,
+    shown: dict[int, Step],
 ) -> tuple[int, deque[str]]:
     tail: deque[str] = deque(maxlen=_TAIL)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -106,7 +114,6 @@ def _follow(
     assert child.stdout is not None
     with child, Progress(*columns, console=console) as progress:
         task = progress.add_task("starting", total=None)
-        reported = 0
         for line in child.stdout:
             log.write(line)
             log.flush()
@@ -115,7 +122,9 @@ def _follow(
             if match := _RESUMED.search(line):
                 text = f"resumed from {match[1]}: step {int(match[2]) + 1} is next, with the data that come after it"
                 progress.console.print(text, highlight=False, soft_wrap=True)
-            reported = _report_steps(progress, metrics, reported)
+            elif _ABSENT in line:
+                progress.console.print("no checkpoint yet: the run begins at step 1", highlight=False, soft_wrap=True)
+            _report_steps(progress, metrics, shown)
     return child.returncode, tail
 
 
@@ -127,11 +136,13 @@ def _show(progress: Progress, task: Any, line: str) -> None:
         progress.update(task, completed=int(match[1]), total=int(match[2]))
 
 
-def _report_steps(progress: Progress, metrics: Path, reported: int) -> int:
-    steps = read_steps(metrics) if metrics.is_file() else []
-    for step in steps[reported:]:
+def _report_steps(progress: Progress, metrics: Path, shown: dict[int, Step]) -> None:
+    """Print the steps that are not shown yet; those trained anew since the last checkpoint are other records."""
+    for step in read_steps(metrics) if metrics.is_file() else []:
+        if step == shown.get(step["step"]):
+            continue
+        shown[step["step"]] = step
         facts = [f"{name} {step[key]:.3g}" for name, key in COLUMNS.items() if key in step]
         unvalidated = "unvalidated " * bool(step.get("kernel/unvalidated_clock"))
         facts += [f"{unvalidated}simulated times"] * bool(step.get("kernel/simulated_clock"))
         progress.console.print(f"step {step['step']}: {', '.join(facts)}", highlight=False, soft_wrap=True)
-    return len(steps)

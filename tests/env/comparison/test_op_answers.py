@@ -62,6 +62,10 @@ def test_places_are_drawn_where_an_answer_is_no_input():
     assert {5, 77} & {*places(telling_seed(SEED, [changed], [OTHER]), changed.numel())}
 
 
+def test_complex_outputs_have_no_telling_seed():
+    assert telling_seed(SEED, [torch.randn(9) * 1j], [OTHER]) == SEED
+
+
 def test_an_answer_is_held_where_half_of_it_is_an_input():
     half = torch.where(Y.median() < Y, Y, OTHER)
     assert hold(sampled(half), [half], SEED, [OTHER])

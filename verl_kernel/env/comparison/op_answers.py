@@ -83,7 +83,7 @@ class _Answer:
 
     def is_shown_by(self, seed: int) -> bool:
         """Whether some places of this seed hold what no input holds there."""
-        return self._is_made_at(torch.tensor(places(seed, len(self._flat))))
+        return self._is_made_at(torch.tensor(places(seed, len(self._flat)), dtype=torch.int64))
 
     def is_held(self, samples: Sequence[OpSample], seed: int) -> bool:
         size = len(self._flat)
