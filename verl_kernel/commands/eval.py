@@ -27,12 +27,6 @@ from verl_kernel.option_group import nearest
 from verl_kernel.reporting.screen import counted, screen, with_bar
 from verl_kernel.reporting.verdict_table import print_verdicts
 
-
-def _least_speedup(result: EvalResult) -> float:
-    """Return the lower end of the interval that the table shows."""
-    return (result.speedup_interval or (result.sure_speedup,))[0] or 0.0
-
-
 FAILED = 1
 """Exit code if a kernel is what `--fail-on` names."""
 FAIL_ON: dict[str, Callable[[EvalResult], bool]] = {
@@ -182,3 +176,8 @@ def own_stdout() -> Iterator[IO[str]]:
             sys.stdout.flush()
             out.flush()
             os.dup2(out.fileno(), 1)
+
+
+def _least_speedup(result: EvalResult) -> float:
+    """Return the lower end of the interval that the table shows."""
+    return (result.speedup_interval or (result.sure_speedup,))[0] or 0.0

@@ -83,15 +83,19 @@ def _chooses_a_name(program: ParsedSource, node: ast.AST) -> bool:
     """
     if not isinstance(node, ast.Try) or node.finalbody:
         return False
-    tried, handled = [*node.body, *node.orelse], [(item, each.name) for each in node.handlers for item in each.body]
-    return any(_may_fail(program, item) for item in node.body) and all(
-        _may_fail(program, item)
-        or isinstance(item, ast.Pass)
-        or sets_constant(item)
-        or _chooses_a_name(program, item)
-        or (is_handled and (_says(program, item, caught) or _fails(program, item, caught)))
-        for items, is_handled in (([(item, None) for item in tried], False), (handled, True))
-        for item, caught in items
+
+    def chooses(item: ast.stmt) -> bool:
+        is_plain = isinstance(item, ast.Pass) or sets_constant(item)
+        return is_plain or _may_fail(program, item) or _chooses_a_name(program, item)
+
+    # Only what handles a failed import may speak or raise: in the body, a text of objects would hide their failure.
+    handled = [(item, handler.name) for handler in node.handlers for item in handler.body]
+    return (
+        any(_may_fail(program, item) for item in node.body)
+        and all(map(chooses, [*node.body, *node.orelse]))
+        and all(
+            chooses(item) or _says(program, item, caught) or _fails(program, item, caught) for item, caught in handled
+        )
     )
 
 
